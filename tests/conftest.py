@@ -35,6 +35,7 @@ from tests.fixtures.secured_opensearch import secured_opensearch
 from tests.fixtures.servers import PRODUCT
 from tests.fixtures.shared import await_shared_servers, shared_servers
 from tests.fixtures.starting import end_of_the_warm_process, start_daemon, start_process
+from tests.fixtures.wired import wire
 
 __all__ = [
     "absent_index",
@@ -77,6 +78,7 @@ __all__ = [
     "start_daemon",
     "start_process",
     "topic",
+    "wire",
 ]
 
 pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.durations", "tests.fixtures.limits"]

@@ -13,6 +13,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from outbox import fast_path
+from outbox.daemon.judge import Judge
 from outbox.daemon.lease import BUSY_SECONDS
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.errors import LockHeld
@@ -25,6 +27,7 @@ from outbox.ports import BulkAction, GivenBack, Reclaim, Sweep, WriteReport
 from outbox.store.acts import PostgresDiscards
 from outbox.store.backlog import PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
+from outbox.store.events import PostgresEvents
 from outbox.store.failures import PostgresFailures
 from tests.fixtures.events import Time
 from tests.fixtures.extremes import COLUMNS, REFUSED_AT_INSERT, extremes
@@ -270,6 +273,44 @@ def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the
     (row,) = queue.rows("status <> 'done'")
     assert (row.entity_id, row.status, row.dead_reason, row.abandoned_count) == ("57", "failed", "crash_suspect", 6)
     assert "ZeroDivisionError" in row.error
+
+
+STAGES = {
+    "prepare": (fast_path, "sort_out"),
+    "guard": (PostgresEvents, "newer_deletes"),
+    "write": (MemorySink, "write"),
+    "judge": (Judge, "failed"),
+    "settle": (PostgresEvents, "settle"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_unexpected_error_of_ours_releases_its_batch_at_once_wherever_it_happens(
+    queue: EventTable, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing here ends a lease or reclaims: what is claimed again was given back. Its events are suspects."""
+
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    queue.produce_many(3, created_at=datetime.now(UTC) - timedelta(hours=1))  # late, so that newer deletes are read
+    sink = MemorySink(refuse=lambda action: Failure(Reason.ES_429, "later") if action.id.endswith(":2") else None)
+    worker = InProcess(Parts(queue.store(), sink))
+    with monkeypatch.context() as patch:
+        patch.setattr(*STAGES[stage], bug)
+        worker.lane.step()
+    assert {(row.status, row.abandoned_count, row.lease_until) for row in queue.rows()} == {("pending", 1, None)}
+    assert {(row.error_reason, row.next_retry_at) for row in queue.rows()} == {("crash_suspect", None)}
+    assert queue.leases() == 0
+    assert [(fact.count, fact.abandoned, fact.failed) for fact in worker.of(Reclaimed)] == [(3, 3, 0)]
+    worker.clock.passes(1.1)  # suspects are asked for once per second
+    worker.lane.step()
+    assert [fact.suspects for fact in worker.of(BatchClaimed)] == [False, True]
+    assert sorted((row.entity_id, row.status) for row in queue.rows()) == [
+        ("1", "done"),
+        ("2", "pending"),
+        ("3", "done"),
+    ]
 
 
 def test_an_error_that_a_person_must_fix_is_no_rows_fault(queue: EventTable) -> None:

@@ -78,6 +78,18 @@ def test_rows_of_a_lease_that_ran_out_come_back_pending_with_their_attempt_spent
     assert queue.leases() == 0
 
 
+def test_neither_a_claim_nor_a_reclaim_judges_attempts(queue: EventTable) -> None:
+    """A row beyond its limit is claimed, and comes back: only a failure that is settled compares the two."""
+    id = queue.produce(attempts=50, max_attempts=3)
+    (event,) = queue.claim().events
+    assert (event.id, event.attempts) == (id, 51)
+    queue.expire()
+    queue.reclaims().step(alive)
+    assert (queue.row(id).status, queue.row(id).attempts, queue.row(id).dead_reason) == ("pending", 51, None)
+    (event,) = queue.claim().events
+    assert (event.id, event.attempts) == (id, 52)
+
+
 def test_a_lease_that_is_renewed_for_ever_ends_at_max_processing(queue: EventTable) -> None:
     claimed = a_batch(queue)
     queue.connection.execute("update search_outbox_leases set started_at = now() - interval '61 seconds'")

@@ -40,5 +40,5 @@ select e.id from search_outbox_events e
 update search_outbox_events e
    set status = 'discarded', processed_at = clock_timestamp(), failed_at = null, next_retry_at = null,
        updated_at = clock_timestamp()
- where e.id = any (%(ids)s::uuid[])
+ where e.id = any (%(ids)s::uuid[]) and e.status = 'failed'
 returning e.id, e.entity_type, e.entity_id::text as entity_id, e.error_reason, substr(e.traceparent, 4, 32) as trace_id
