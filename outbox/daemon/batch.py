@@ -199,7 +199,7 @@ class Bodies:
     def fill_documents(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
         """The same for large documents of the view. A second read may find another document, or none: what it says
         now is what is sent. Raises DocumentsUnavailable."""
-        absent = _absent(portion)
+        absent = [d for d in _absent(portion) if d.drawn]
         if not absent:
             return []
         bad = []

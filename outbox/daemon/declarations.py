@@ -4,8 +4,7 @@ The claim tells the revision, so what is known here is as new as the claim, and 
 nothing. Records have no such claim: what is known of their types is at most a second old.
 """
 
-import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
@@ -17,6 +16,7 @@ from outbox.policy.outcome import Failure
 from outbox.ports import Clock, DocumentSource
 
 FRESH_SECONDS: Final = 1.0
+TAKE_BACK_SECONDS: Final = 10.0
 _SIZE: Final = itemgetter(Event._fields.index("payload_bytes"))
 
 
@@ -28,7 +28,8 @@ class TypeStore(Protocol):
 
 class Sorted(NamedTuple):
     """Of a batch. `viewed`: the types that the view keeps. `undeclared`: types of which it has deletes only. `wrong`:
-    events of the other sort. `waiting`: of new types, while the view cannot be asked. `first`: declared by it."""
+    events of the other sort. `waiting`: of new types, while the view cannot be asked. `first`: declared by its events
+    alone, not by rows of the view."""
 
     viewed: frozenset[str]
     undeclared: frozenset[str] = frozenset()
@@ -49,7 +50,8 @@ class Declarations:
     worker: str
     clock: Clock
     _known: tuple[int, Mapping[str, EntityType], float] = (-1, {}, float("-inf"))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _refused: set[str] = field(default_factory=set)
+    _next_take_back: float = float("-inf")
 
     def sort(self, events: Sequence[Event]) -> Sorted:
         """Nearly always: all types are known, and no event is of the other sort."""
@@ -58,7 +60,7 @@ class Declarations:
         new, waiting, away = types - known.keys(), list[Event](), None
         if new:
             try:
-                known = self._declare(new, events)
+                known, new = self._declare(new, events)
             except DocumentsUnavailable as error:
                 waiting, away = [event for event in events if event.entity_type in new], error
                 types -= new
@@ -68,10 +70,14 @@ class Declarations:
         first = frozenset(new & known.keys())
         return Sorted(viewed, frozenset(types - known.keys()), wrong, waiting, away, first, all_viewed)
 
-    def take_back(self, types: Sequence[str]) -> None:
-        """After a batch in which all events of a type that it declared were refused."""
-        self.store.take_back(types, self.worker)
-        self._known = (-1, {}, float("-inf"))
+    def take_back(self, refused: Iterable[str] = ()) -> None:
+        """After each batch: declarations by events that were all refused. Every batch in flight is done again for it, so
+        not each time that such an event comes."""
+        self._refused |= set(refused)
+        if self._refused and self.clock() >= self._next_take_back:
+            types, self._refused = self._refused, set()
+            self._next_take_back = self.clock() + TAKE_BACK_SECONDS
+            self.store.take_back(sorted(types), self.worker)
 
     def _at(self, revision: int) -> Mapping[str, EntityType]:
         known_revision, known, at = self._known
@@ -92,25 +98,25 @@ class Declarations:
         self._known = (revision, known, at)
         return known
 
-    def _declare(self, new: set[str], events: Sequence[Event]) -> Mapping[str, EntityType]:
-        """Another worker, or `outbox attach`, may have declared them already: what holds is read back."""
+    def _declare(self, new: set[str], events: Sequence[Event]) -> tuple[Mapping[str, EntityType], set[str]]:
+        """What holds, and which of it events alone have declared. Another worker, or `outbox attach`, may have been
+        faster: it is read back before anything is sent."""
         known = self._read()
-        if unknown := new - known.keys():
-            last_version, has_view = self.last_version(), self.documents.exists()
-            found = {
-                kind: declared_by(
-                    [event for event in events if event.entity_type == kind],
-                    in_view=has_view and self.documents.has_type(kind),
-                    has_view=has_view,
-                    last_version=last_version,
-                )
-                for kind in unknown
-            }
-            declared = {kind: about for kind, about in found.items() if about is not None}
-            if declared:
-                self.store.declare(declared, self.worker)
-                known = self._read()
-        return known
+        unknown = new - known.keys()
+        has_view = bool(unknown) and self.documents.exists()
+        in_view = {kind for kind in unknown if has_view and self.documents.has_type(kind)}
+        found = {kind: self._told(kind, events, in_view, has_view=has_view) for kind in unknown}
+        declared = {kind: about for kind, about in found.items() if about is not None}
+        if declared:
+            self.store.declare(declared, self.worker)
+            known = self._read()
+        return known, declared.keys() - in_view
+
+    def _told(
+        self, kind: str, events: Sequence[Event], in_view: Container[str], *, has_view: bool
+    ) -> EntityType | None:
+        own = [event for event in events if event.entity_type == kind]
+        return declared_by(own, in_view=kind in in_view, has_view=has_view, last_version=self.last_version())
 
 
 def _is_one_sort(events: Sequence[Event], viewed: Container[str], *, all_viewed: bool) -> bool:

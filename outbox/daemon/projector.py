@@ -365,11 +365,11 @@ class Projector:
         try:
             return batch.bodies.fill_documents(portion)
         except DocumentsUnavailable as error:
-            absent = [d for d in portion if d.body is None and d.size_bytes]
+            absent = [d for d in portion if d.drawn and d.body is None and d.size_bytes]
             batch.verdicts.give_all(
                 self.lookups.away(error, [e for d in absent for e in (d.stack.head, *d.stack.older)])
             )
-            portion[:] = [d for d in portion if d.body is not None or not d.size_bytes]
+            portion[:] = [d for d in portion if d not in absent]
             return []
 
     def _confirm(
@@ -419,8 +419,7 @@ class Projector:
         """The declaration of a type whose first events were all refused: they say nothing about the next ones."""
         events = [event for event in batch.claimed.events if event.entity_type in batch.sorted.first]
         good = {event.entity_type for event in events if not isinstance(batch.verdicts.of(event), Failed)}
-        if not settled.changed and (bad := batch.sorted.first - good):
-            self.declarations.take_back(sorted(bad))
+        self.declarations.take_back(() if settled.changed else batch.sorted.first - good)
 
     def _settle_busy(self, batch: Batch, settled: Settled) -> Settled:
         token, holding, drawn = batch.claimed.token, batch.holding, batch.bodies.first_drawn
