@@ -30,9 +30,10 @@ from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import Enrolment, wait_for_schema
 from outbox.daemon.systemd import Notifier, Watchdog
-from outbox.daemon.upkeep import Upkeep, VerificationNews
+from outbox.daemon.upkeep import SequenceWatch, Upkeep, VerificationNews
 from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
 from outbox.facts import Announcer
+from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
@@ -41,7 +42,7 @@ from outbox.sink.elastic import ElasticSink
 from outbox.sink.index_check import TargetCheck
 from outbox.store.documents import ViewDocuments
 from outbox.store.entity_types import PostgresEntityTypes
-from outbox.store.events import PostgresEvents
+from outbox.store.events import PostgresEvents, catch_up
 from outbox.store.failures import PostgresRollup
 from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database, connect
@@ -233,9 +234,13 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     stream = _stream(settings, claimer, projector, second, make_lane, pools, events, announce) if is_stream else None
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
 
+    sequence = SequenceWatch(lambda: catch_up(pools.chores, Actor(worker_id, Source.DAEMON)), announce, clock)
+    sequence.tend()  # before the first claim
+
     def tend() -> None:
         second.tend()
         news.tend()
+        sequence.tend()
         if stream is not None:
             stream.tend()
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from outbox.app.up import Up
     from outbox.config import Settings
     from outbox.ops.doctor.doctor import Doctor, IndexDesk
+    from outbox.ops.entity_types import TypesDesk
     from outbox.policy.audit import Actor
     from outbox.policy.inputs import AuditFilter, EventFilter
 
@@ -171,6 +172,13 @@ def open_reindex(chosen: Settings | None = None) -> AbstractContextManager[Reind
     from outbox.app.reindex import open_reindexing
 
     return open_reindexing(chosen or settings())
+
+
+def open_types() -> AbstractContextManager[TypesDesk]:
+    """What declares entity types."""
+    from outbox.app.entity_types import open_types
+
+    return open_types(settings())
 
 
 def spread_over(desk: Reindexing, processes: int | None, engine: str, master: str | None) -> None:

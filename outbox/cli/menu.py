@@ -240,6 +240,12 @@ ENTRIES = (
         "Install",
         "Remove the triggers; changes of the table are no longer projected. Events that were written stay.",
     ),
+    MenuEntry(
+        "types",
+        "types",
+        "Install",
+        "Show what keeps each entity type, the view or payloads, and whose its versions are.",
+    ),
     MenuEntry("webhook", "webhook", "Install", "Send a test webhook, or check a signature."),
     MenuEntry("config", "config", "Install", "Check and show the settings."),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -49,6 +50,10 @@ def apply(
         bool,
         typer.Option("--drop-slow-indexes", help="Drop, concurrently, the indexes that make every claim slow."),
     ] = False,
+    finish: Annotated[
+        bool,
+        typer.Option("--finish", help="The second step of an upgrade, when no projector of the older program runs."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.
@@ -56,12 +61,16 @@ def apply(
     An existing search_outbox_events is adopted: nothing is rewritten and producers continue. Uses
     OUTBOX_DIRECT_DATABASE_URL where that is set.
 
+    An upgrade has two steps: this, beside running projectors of both programs, and --finish, when the older ones are
+    gone: from then on PostgreSQL refuses their claims.
+
     Examples:
       outbox migrate
       outbox migrate --by-type --notify
       outbox migrate plan
       outbox migrate --drop-slow-indexes
       outbox migrate --log
+      outbox migrate --finish
     """
     if context.invoked_subcommand is not None:
         return
@@ -70,7 +79,11 @@ def apply(
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": bool(log)}
     settings = cli.settings()
     url = settings.database.direct_dsn
-    applied = cli.migrations().migrate(url, **chosen, drop_slow_indexes=drop_slow_indexes, say=cli.note)
+    more = {"drop_slow_indexes": drop_slow_indexes, "view": settings.documents}
+    applied = cli.migrations().migrate(url, **chosen, **more, say=cli.note)
+    if finish:
+        for kind in cli.migrations().finish(url, settings.documents, say=cli.note):
+            cli.note(f"to write its documents once more run: outbox backfill --type {shlex.quote(kind)}")
     if log is False:
         applied += cli.migrations().turn_log_off(url, say=cli.note)
     if drop_log:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -98,6 +98,18 @@ def _print(seen: QueueStatus) -> None:
     cli.show(_picture(seen))
 
 
+def _declared(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Each type once, and those of which a change is not over."""
+    by = {
+        keeper: ", ".join(cli.shown(row["entity_type"]) for row in rows if row["kept_by"] == keeper)
+        for keeper in ("view", "payload")
+    }
+    told = [f"{text}: {by[keeper]}" for keeper, text in (("view", "kept by the view"), ("payload", "by payloads"))]
+    moving = [cli.shown(row["entity_type"]) for row in rows if row["moving"]]
+    told += [f"MOVING, `outbox types set` goes on: {', '.join(moving)}"] if moving else []
+    return "; ".join(line for line in told if not line.endswith(": "))
+
+
 def _picture(seen: QueueStatus) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -130,6 +142,8 @@ def _picture(seen: QueueStatus) -> RenderableType:
         ]
         columns = ("entity type", "pending", "processing", "failed", "oldest")
         parts += ["", cli.made_table(columns, rows_by_type)]
+    if seen.declared:
+        parts += ["", Text(_declared(seen.declared))]
     workers = [
         (w.worker, w.state, f"{w.host}/{w.pid}", w.version, age(w.silent_seconds) + " ago", w.inflight)
         for w in seen.workers

@@ -71,8 +71,8 @@ class Declarations:
         return Sorted(viewed, frozenset(types - known.keys()), wrong, waiting, away, first, all_viewed)
 
     def take_back(self, refused: Iterable[str] = ()) -> None:
-        """After each batch: declarations by events that were all refused. Every batch in flight is done again for it, so
-        not each time that such an event comes."""
+        """After each batch: declarations by events that were all refused. For each, every batch in flight is done
+        again, so not whenever such an event comes."""
         self._refused |= set(refused)
         if self._refused and self.clock() >= self._next_take_back:
             types, self._refused = self._refused, set()

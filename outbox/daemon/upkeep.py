@@ -11,7 +11,18 @@ from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import Control, PauseGate
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, IndexVerified, SinkProbed, VersionAhead, Warned
+from outbox.facts import (
+    Announce,
+    Beat,
+    BulkSent,
+    DatabaseLost,
+    Fact,
+    IndexVerified,
+    SinkProbed,
+    VersionAhead,
+    VersionRaised,
+    Warned,
+)
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
 from outbox.ports import Clock, ControlRow
@@ -144,3 +155,24 @@ class VerificationNews:
         if found is not None and found.id != self._announced:
             self._announced = found.id
             self.announce(IndexVerified(found.drift, found.compared, found.duration_seconds, found.finished_at))
+
+
+SEQUENCE_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class SequenceWatch:
+    """At the start and once per minute: a database that was moved may have its rows and not their sequence."""
+
+    catch_up: Callable[[], tuple[int, int] | None]
+    announce: Announce
+    clock: Clock
+    _next: float = float("-inf")
+
+    def tend(self) -> None:
+        if self.clock() < self._next:
+            return
+        self._next = self.clock() + SEQUENCE_SECONDS
+        raised = self.catch_up()
+        if raised is not None:
+            self.announce(VersionRaised(*raised))

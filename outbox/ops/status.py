@@ -21,6 +21,7 @@ Row = Mapping[str, Any]
 class Overview(Protocol):
     def schema(self) -> SchemaVerdict: ...
     def open_by_type(self) -> Sequence[Row]: ...
+    def declared(self) -> Sequence[Row]: ...
     def failed_by_type(self) -> Sequence[Row]: ...
     def rate(self) -> float: ...
     def workers(self) -> Sequence[Row]: ...
@@ -122,6 +123,7 @@ class QueueStatus:
     pauses: Sequence[Row]
     sampled_at: datetime
     rebuild: str | None = None  # one that is not over, in words
+    declared: Sequence[Row] = ()  # entity types, and what keeps each
     stream: StreamStatus | None = None
 
     @property
@@ -163,6 +165,7 @@ class StatusDesk:
             pauses=pauses,
             sampled_at=datetime.now(UTC),
             rebuild=self._overview.rebuild(),
+            declared=self._overview.declared(),
             stream=stream,
         )
 

@@ -149,6 +149,9 @@ class PostgresOverview:
         with self._database.connection() as connection:
             return check_schema(connection)
 
+    def declared(self) -> Sequence[Row]:
+        return self._rows("declared", most_types=MOST_TYPES)
+
     def open_by_type(self) -> Sequence[Row]:
         return self._rows("open_by_type", most=MOST_ROWS, most_types=MOST_TYPES)
 

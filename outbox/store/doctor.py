@@ -145,8 +145,13 @@ class PostgresDoctor:
             named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
             return bool(connection.execute(known, named).fetchone() == (True,))
 
-    def mixed_types(self) -> Sequence[str]:
-        return [row["entity_type"] for row in self._rows("mixed_types", most=SAMPLE_ROWS)]
+    def declared(self) -> Sequence[Row]:
+        return self._rows("declared")
+
+    def sequence_behind(self) -> tuple[int, int] | None:
+        """Where it is, and what rows say it has given out."""
+        row = self._rows("sequence_behind")[0]
+        return None if row["given_out"] is None or row["given_out"] <= row["last"] else (row["last"], row["given_out"])
 
     def version_raised(self) -> Row | None:
         found = self._rows("version_raised", most=SAMPLE_ROWS)

@@ -49,6 +49,12 @@ class PostgresEntityTypes:
             declare(connection, types, by)
         return self.read()[1]
 
+    def older_batches(self) -> int:
+        """In flight, or late by less than any request takes."""
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["older_batches"]).fetchone()
+            return int(row[0]) if row else 0
+
     def take_back(self, types: Sequence[str], by: str) -> None:
         with self._database.transaction() as connection:
             if connection.execute(self._sql["take_back"], {"types": list(types), "by": by}).rowcount:

@@ -325,6 +325,19 @@ def last_version(database: Database) -> int:
         return int(row[0])
 
 
+def catch_up(database: Database, actor: Actor) -> tuple[int, int] | None:
+    """Where rows came without their sequence: what it was and what was given out, with a row in the audit."""
+    with database.transaction() as connection:
+        row = connection.execute(queries("events")["catch_up"]).fetchone()
+        if row is None:
+            return None
+        was, now, renumbered = map(int, row)
+        detail = {"was": was, "now": now, "renumbered": renumbered}
+        reason = "rows have versions that this sequence never gave out"
+        audit.write(connection, [Entry(Action.VERSION_RAISED, actor, reason, detail=detail)])
+        return was, now
+
+
 def raise_version(database: Database, seen: int, actor: Actor) -> int | None:
     """With a row in the audit, which `outbox doctor` tells of."""
     with database.transaction() as connection:

@@ -18,7 +18,8 @@ class DocumentExam(Protocol):
     def unsupported_ids(self) -> str | None: ...
     def needs_the_view(self) -> bool: ...
     def lookup_scans(self) -> Sequence[Row]: ...
-    def mixed_types(self) -> Sequence[str]: ...
+    def declared(self) -> Sequence[Row]: ...
+    def sequence_behind(self) -> tuple[int, int] | None: ...
     def version_raised(self) -> Row | None: ...
     def equal_versions(self) -> Sequence[Row]: ...
     def done_lately(self) -> Sequence[Row]: ...
@@ -36,7 +37,7 @@ def view(store: DocumentExam, name: str) -> Iterator[Finding]:
     columns = store.view_columns()
     if not columns:
         if store.needs_the_view():
-            remedy = 'Create it (README, "Plug in your own table"), or send payloads; then restart the projector.'
+            remedy = 'Create it (README, "Plug in your own table"), or send payloads; then replay.'
             yield Finding("documents", Level.BAD, f"open events have no payload, and there is no view {name}", remedy)
         else:
             yield Finding("documents", Level.OK, f"no view {name}: every event must carry its payload")
@@ -49,6 +50,9 @@ def view(store: DocumentExam, name: str) -> Iterator[Finding]:
         remedy = "Give it as text in the view (`id::text`), with an index on the same expression (docs/documents.md)."
         yield Finding("documents", Level.BAD, f"{name}.entity_id is {unsupported}, which cannot name documents", remedy)
         return
+    if "version" in columns:
+        remedy = "Leave it out: each lookup draws its version, and what the view says of it is ignored."
+        yield Finding("documents", Level.WARN, f"{name} has a column `version`", remedy)
     yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
     yield _lookup(store.lookup_scans(), name)
 
@@ -61,15 +65,26 @@ def _lookup(scans: Sequence[Row], name: str) -> Finding:
     return Finding("lookup", Level.WARN, f"every lookup in {name} reads the whole of {tables}", remedy)
 
 
-def mixtures(store: DocumentExam) -> Iterator[Finding]:
-    """A payload's version says when it was written, a refresh's when it was read: the two cannot be compared."""
-    mixed = store.mixed_types()
-    if not mixed:
-        yield Finding("mixture", Level.OK, "each entity type is kept by payloads or by the view (newest ones checked)")
+def types(store: DocumentExam) -> Iterator[Finding]:
+    """What keeps each entity type is declared; a change of it has to be carried through."""
+    rows = store.declared()
+    if moving := [row["entity_type"] for row in rows if row["moving"]]:
+        told = ", ".join(moving[:MOST_NAMED])
+        remedy = f"Run `outbox types set {moving[0]} view` again: it goes on where it stopped."
+        yield Finding("types", Level.BAD, f"documents are not all brought over to the view: {told}", remedy)
         return
-    told = ", ".join(mixed[:MOST_NAMED])
-    remedy = "Send payloads for all changes of a type, or refreshes for all: what one says may overwrite the other."
-    yield Finding("mixture", Level.WARN, f"events come with payloads and without: {told}", remedy)
+    by = {keeper: [row["entity_type"] for row in rows if row["kept_by"] == keeper] for keeper in ("view", "payload")}
+    told = ", ".join(f"{len(names)} kept by {keeper}" for keeper, names in by.items() if names)
+    yield Finding("types", Level.OK, f"entity types: {told or 'none declared yet'} (`outbox types`)")
+
+
+def sequence_behind(store: DocumentExam) -> Iterator[Finding]:
+    behind = store.sequence_behind()
+    if behind is not None:
+        last, given_out = behind
+        remedy = "A running projector raises it within a minute; start one, or restart it, before producers go on."
+        detail = f"the version sequence is at {last}, and rows have {given_out}: was it restored without its sequence?"
+        yield Finding("sequence", Level.BAD, detail, remedy)
 
 
 def version_raised(store: DocumentExam) -> Iterator[Finding]:

@@ -24,6 +24,12 @@ on conflict (entity_type) do update
 -- Every batch in flight is done again.
 update search_outbox_types_revision set revision = revision + 1
 
+-- name: older_batches
+-- Batches that were claimed under an older revision and may still be written; how many workers hold them.
+select count(*) from search_outbox_leases
+ where revision is distinct from (select revision from search_outbox_types_revision)
+   and lease_until > clock_timestamp() - interval '60 seconds'
+
 -- name: take_back
 -- Declarations by a first event that was refused. What was done of a type was done after its declaration.
 delete from search_outbox_entity_types t

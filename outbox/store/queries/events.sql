@@ -313,6 +313,10 @@ select distinct w.entity_type, w.entity_id::{entity_id_type}, 'refresh'
 -- The highest version that was given out.
 select last_value from search_outbox_version
 
+-- name: catch_up
+-- Raises the sequence above what rows say was given out, and gives open rows that it numbered too low new versions.
+select was, given_out, renumbered from search_outbox_catch_up() where given_out is not null
+
 -- name: raise_version
 -- What the sequence was, if it has to be moved on.
 select was.last_value, search_outbox_raise_version(%(seen)s)

@@ -41,18 +41,13 @@ select exists (select from (
      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
      order by seq limit %(most)s) head where payload is null and op in ('upsert', 'refresh'))
 
--- name: mixed_types
--- Reads: entity types whose newest events come with payloads and without.
-select entity_type
-  from ((select entity_type, op, payload is not null as own from search_outbox_events
-          where processed_at is not null order by processed_at desc limit %(most)s)
-        union all
-        (select entity_type, op, payload is not null from search_outbox_events
-          where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
-          order by seq limit %(most)s)) newest
- where op in ('upsert', 'refresh')
- group by entity_type having bool_or(own) and bool_or(not own)
- order by entity_type
+-- name: declared
+-- Reads: entity types and what keeps each.
+select entity_type, kept_by, moving from search_outbox_entity_types order by entity_type limit 1000
+
+-- name: sequence_behind
+-- Reads: where the version sequence is, and what rows say was given out.
+select (select last_value from search_outbox_version) as last, search_outbox_given_out() as given_out
 
 -- name: version_raised
 -- Reads: when the version sequence was last moved above an index, among the newest acts.

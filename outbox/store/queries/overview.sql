@@ -70,3 +70,7 @@ select (select count(*) from (select from search_outbox_events
      + (select count(*) from (select from search_outbox_events
          where processed_at is null and failed_at is null and abandoned_count > 0
            and seq <= %(seq)s limit %(most)s) suspects)
+
+-- name: declared
+-- Reads: entity types and what keeps each.
+select entity_type, kept_by, versions, moving from search_outbox_entity_types order by entity_type limit %(most_types)s

@@ -3,14 +3,15 @@
 -- name: register
 -- Takes the worker id if it is free: new, its holder known dead, or silent for three of its own intervals.
 insert into search_outbox_workers as w
-       (worker_id, start_id, host, pid, version, started_at, heartbeat_at, heartbeat_seconds, entity_types, state)
+       (worker_id, start_id, host, pid, version, started_at, heartbeat_at, heartbeat_seconds, entity_types, state,
+        knows_types)
 values (%(worker_id)s, %(start_id)s, %(host)s, %(pid)s, %(version)s, clock_timestamp(), clock_timestamp(),
-        %(heartbeat_seconds)s, %(entity_types)s, 'running')
+        %(heartbeat_seconds)s, %(entity_types)s, 'running', true)
 on conflict (worker_id) do update
    set start_id = excluded.start_id, host = excluded.host, pid = excluded.pid, version = excluded.version,
        started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
        heartbeat_seconds = excluded.heartbeat_seconds, entity_types = excluded.entity_types, state = 'running',
-       rebuild_seen = null, server = null
+       rebuild_seen = null, server = null, knows_types = true
  where w.start_id = excluded.start_id
     or w.start_id = %(dead_start_id)s
     or w.state = 'stopped'

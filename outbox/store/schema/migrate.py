@@ -14,9 +14,10 @@ from psycopg.conninfo import make_conninfo
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from outbox.errors import DatabaseDown, OutboxError, SchemaMismatch
+from outbox.policy.entity_type import BY_VIEW
 from outbox.store.attach import installed
 from outbox.store.pooler import require_own_session
-from outbox.store.schema import adoption, event_log, files, state
+from outbox.store.schema import adoption, declaring, event_log, files, state
 from outbox.store.schema.files import Migration
 from outbox.store.schema.patience import in_transaction
 from outbox.store.schema.state import (
@@ -44,6 +45,7 @@ def migrate(
     notify: bool = False,
     log: bool = False,
     drop_slow_indexes: bool = False,
+    view: str = "search_documents",
     say: Say = lambda _: None,
 ) -> list[str]:
     """Apply what is missing and return the names applied. Safe to run twice at once and to kill anywhere."""
@@ -56,9 +58,27 @@ def migrate(
             say(f"applying {migration.name}")
             apply_one(conn, migration, say)
         dropped = state.drop_slow(conn) if drop_slow_indexes else []
+        _tell_types(conn, view, say)
         for command in installed.renewals(conn):
             say(f"attached in an older form, which goes on working; to write refreshes instead run: {command}")
     return [*(migration.name for migration in pending), *(f"dropped index {name}" for name in dropped)]
+
+
+def _tell_types(conn: psycopg.Connection, view: str, say: Say) -> None:
+    found = declaring.declare_found(conn, view)
+    for kind, about in found.clear.items():
+        say(f"{kind} is kept by {'the view' if about == BY_VIEW else 'payloads'}, as far as what is there tells")
+    for kind in found.mixed:
+        say(f"{kind} has rows in the view and events with payloads: say `outbox types set {kind} view`, or `payload`")
+    if not declaring.is_finished(conn):
+        say("when no projector of an older program runs any more: `outbox migrate --finish`")
+
+
+def finish(database_url: str, view: str, say: Say = lambda _: None) -> list[str]:
+    """The second step of the upgrade; answers which types to backfill."""
+    with migration_connection(database_url) as conn, only_one(conn, say):
+        _refuse_strange(check_schema(conn))
+        return declaring.finish(conn, view)
 
 
 def turn_log_off(database_url: str, say: Say = lambda _: None) -> list[str]:

@@ -1,0 +1,81 @@
+"""The command `types` with `set`: what keeps each entity type."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outbox import cli
+from outbox.cli import Json, Yes
+from outbox.policy.entity_type import EntityType, KeptBy, Versions
+
+commands = typer.Typer()
+types = typer.Typer()
+commands.add_typer(types, name="types", rich_help_panel="Install")
+
+
+@types.callback(invoke_without_command=True)
+def show(context: typer.Context, json: Json = False) -> None:
+    """Show what keeps each entity type, the view or payloads, and whose its versions are.
+
+    `outbox attach` declares a type, or its first event does, by what its document is written from. An event of the
+    other sort fails with the remedy.
+
+    Examples:
+      outbox types
+      outbox types set article view --by alice --reason "documents join three tables now"
+    """
+    if context.invoked_subcommand is not None:
+        return
+    with cli.open_types() as desk:
+        found = desk.list()
+    if json:
+        cli.as_json([each._asdict() for each in found])
+        return
+    columns = ("entity type", "kept by", "versions", "state", "declared by", "at")
+    rows = [
+        (
+            each.entity_type,
+            each.kept_by.value,
+            each.versions.value if each.kept_by is KeptBy.PAYLOAD else "drawn",
+            "MOVING" if each.moving else "",
+            each.declared_by,
+            each.declared_at,
+        )
+        for each in found
+    ]
+    cli.table(columns, rows)
+
+
+@types.command("set")
+def set_type(
+    entity_type: Annotated[str, typer.Argument(help="The entity type, such as article.", metavar="TYPE")],
+    kept_by: Annotated[KeptBy, typer.Argument(help="What its documents are written from.")],
+    by: cli.By,
+    reason: cli.Reason,
+    versions: Annotated[
+        Versions, typer.Option("--versions", help="Of payloads: drawn from our sequence, or the producer's own.")
+    ] = Versions.OURS,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Declare an entity type, or change what keeps it. Audited; safe to kill and to run again.
+
+    From payloads to the view: batches from before are waited for, then the index is filled from the view, and documents
+    that the view does not have are removed. From the view to payloads only where the index has no document of the type:
+    let ELASTIC_INDEX_MAP name a new index for it first.
+
+    Examples:
+      outbox types set note payload --by alice --reason "new type"
+      outbox types set article view --by alice --reason "documents join three tables now" --yes
+      outbox types set price payload --versions producer --by alice --reason "versions are timestamps"
+    """
+    wanted = EntityType(kept_by, versions if kept_by is KeptBy.PAYLOAD else Versions.OURS)
+    cli.confirm(f"Have {entity_type} kept by {'the view' if kept_by is KeptBy.VIEW else 'payloads'}?", yes=yes)
+    with cli.open_types() as desk:
+        was = desk.set(entity_type, wanted, cli.actor(by), reason, cli.note)
+    if json:
+        cli.as_json({"entity_type": entity_type, "kept_by": kept_by, "was": None if was is None else was.kept_by})
+    else:
+        cli.line(f"{entity_type} is kept by {'the view' if kept_by is KeptBy.VIEW else 'payloads'}")

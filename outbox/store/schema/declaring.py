@@ -1,0 +1,88 @@
+"""Owns the upgrade to declared entity types: declares those that are there, and ends the time of older programs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from outbox.errors import Conflict
+from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy, Versions
+from outbox.store.entity_types import declare
+from outbox.store.queries import queries
+from outbox.store.schema.patience import in_transaction
+from outbox.store.view_shape import read_shape
+
+
+class OlderWorkers(Conflict):
+    """Projectors of an older program still run: they know neither declared types nor places. Stop or upgrade them, wait
+    until their heartbeats are over (`outbox status`), and run `outbox migrate --finish` again; nothing was changed."""
+
+
+class Ambiguous(Conflict):
+    """Entity types have rows in the view and events with payloads. Say for each what keeps it, with `outbox types set TYPE
+    view` or `outbox types set TYPE payload`, and run `outbox migrate --finish` again; nothing was changed."""
+
+
+class TypesFound(NamedTuple):
+    """What the view and the newest events tell of types that nobody has declared. `mixed`: both, so that a person must
+    say what keeps them."""
+
+    clear: dict[str, EntityType]
+    mixed: list[str]
+
+
+def find_types(conn: psycopg.Connection[Any], view: str) -> TypesFound:
+    asked = queries("upgrade")
+    in_view = _rows_of_view(conn, view)
+    rows = conn.execute(asked["types_of_events"]).fetchall()
+    by_payload = {kind: Versions.PRODUCER if own else Versions.OURS for kind, own in rows}
+    declared = {row[0] for row in conn.execute(asked["declared_types"]).fetchall()}
+    mixed = (in_view & by_payload.keys()) - declared
+    clear = dict.fromkeys(in_view - mixed - declared, BY_VIEW)
+    clear |= {
+        kind: EntityType(KeptBy.PAYLOAD, whose)
+        for kind, whose in by_payload.items()
+        if kind not in in_view and kind not in declared
+    }
+    return TypesFound(clear, sorted(mixed))
+
+
+def _rows_of_view(conn: psycopg.Connection[Any], view: str) -> set[str]:
+    shape = read_shape(conn, view)
+    if not shape.columns:
+        return set()
+    found = conn.execute(shape.query(queries("truth")["view_types"]), {"most": 10_000}).fetchall()
+    return {row[0] for row in found}
+
+
+def declare_found(conn: psycopg.Connection[Any], view: str) -> TypesFound:
+    """Those that are clear; the others are named."""
+    found = find_types(conn, view)
+    if found.clear:
+        declare(conn, found.clear, "outbox migrate")
+    return found
+
+
+def is_finished(conn: psycopg.Connection[Any]) -> bool:
+    row = conn.execute(queries("upgrade")["is_finished"]).fetchone()
+    return bool(row and row[0])
+
+
+def finish(conn: psycopg.Connection[Any], view: str) -> list[str]:
+    """From here on PostgreSQL refuses the claim of an older program. Answers the types that have to be backfilled: those
+    of a view that had versions, or has a routing."""
+    asked = queries("upgrade")
+    older = [row[0] for row in conn.execute(asked["older_workers"]).fetchall()]
+    if older:
+        raise OlderWorkers(", ".join(older))
+    found = declare_found(conn, view)
+    if found.mixed:
+        raise Ambiguous(", ".join(found.mixed))
+    shape = read_shape(conn, view)
+    if "version" in shape.columns:
+        highest = sql.SQL(asked["highest_in_view"]).format(view=sql.Identifier(*view.split(".")))
+        conn.execute(highest)
+    in_transaction(conn, lambda: conn.execute(asked["finish"]))
+    return sorted(_rows_of_view(conn, view)) if {"version", "routing"} & shape.columns.keys() else []
