@@ -91,7 +91,7 @@ def test_verify_and_backfill_from_any_shell_find_the_documents_that_the_daemon_w
     assert {id: world.source(f"article:{id}") for id in range(1, 11)} == before
 
 
-def test_no_setting_of_a_role_or_database_changes_a_document(world: TextualWorld, postgres_url: str) -> None:
+def test_settings_of_roles_and_databases_change_no_document(world: TextualWorld, postgres_url: str) -> None:
     name = world.connection.info.dbname
     world.connection.execute(f"alter database {name} set timezone = 'America/New_York'".encode())
     assert json.loads(call("verify", "--json", "--rate", "0", env=world.environment()).out)["drift"] == 0
