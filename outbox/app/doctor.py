@@ -18,8 +18,8 @@ from outbox.sink.index_check import TargetCheck
 from outbox.sink.server_check import ElasticServerCheck
 from outbox.sink.target_check import Targets
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
-from outbox.store.doctor import PostgresDoctor
-from outbox.store.pool import Database, connect
+from outbox.store.doctor import PostgresDoctor, require_primary
+from outbox.store.pool import Database
 from outbox.store.replica import read_replica
 
 
@@ -60,7 +60,7 @@ def _doctor(
     store = PostgresDoctor(database, settings.documents, settings.database.direct_dsn)
 
     def reach() -> None:
-        connect(settings.database.dsn, application="outbox doctor").close()
+        require_primary(settings.database.dsn, "outbox doctor")
         database.open()
 
     return Doctor(

@@ -89,7 +89,7 @@ def pools(settings: Settings, application: str) -> Iterator[tuple[Database, Data
     primary = Database(settings.database.dsn, size=3 + IN_FLIGHT, application=application)
     replica = primary
     if settings.database.has_replica:
-        replica = Database(settings.database.read_dsn, size=2, application=application)
+        replica = Database(settings.database.read_dsn, size=2, application=application, may_be_standby=True)
         replica.open()
     primary.open()
     try:

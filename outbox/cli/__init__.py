@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import getpass
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from outbox.policy.inputs import AuditFilter, EventFilter
 
 EXIT_BUG = 1
+# By these libpq changes every session of a process. Which documents a command reads must not depend on its shell.
+SESSION_VARIABLES: Final = ("PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGCLIENTENCODING")
 T = TypeVar("T")
 
 
@@ -53,6 +56,8 @@ def main() -> None:
 
 def guarded(command: Callable[[], object]) -> None:
     """Run a command and leave with its code: the one place where an error becomes an exit code."""
+    for name in SESSION_VARIABLES:
+        os.environ.pop(name, None)
     try:
         command()
     except OutboxError as error:

@@ -81,9 +81,7 @@ def apply(
     url = settings.database.direct_dsn
     more = {"drop_slow_indexes": drop_slow_indexes, "view": settings.documents}
     applied = cli.migrations().migrate(url, **chosen, **more, say=cli.note)
-    if finish:
-        for kind in cli.migrations().finish(url, settings.documents, say=cli.note):
-            cli.note(f"to write its documents once more run: outbox backfill --type {shlex.quote(kind)}")
+    _finish(url, settings.documents, wanted=finish)
     if log is False:
         applied += cli.migrations().turn_log_off(url, say=cli.note)
     if drop_log:
@@ -94,6 +92,11 @@ def apply(
         cli.as_json({"applied": applied})
     else:
         cli.line(f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do")
+
+
+def _finish(url: str, view: str, *, wanted: bool) -> None:
+    for kind in cli.migrations().finish(url, view, say=cli.note) if wanted else ():
+        cli.note(f"to write its documents once more run: outbox backfill --type {shlex.quote(kind)}")
 
 
 @migrate.command()

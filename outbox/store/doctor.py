@@ -51,6 +51,17 @@ NEEDED_RIGHTS: Final[Mapping[str, Mapping[str, str]]] = {
 Row = Mapping[str, Any]
 
 
+def require_primary(url: str, application: str) -> None:
+    """Raises DatabaseDown. Where a server answers that accepts no writes, the error names it."""
+    try:
+        connect(url, application=application).close()
+    except DatabaseDown as error:
+        with connect(url, application=application, may_be_standby=True) as connection, translated():
+            about = fetch_rows(connection, queries("examination")["server"])[0]
+        detail = f"only {about['address']} answers, {about['serves_as']}: it accepts no writes"
+        raise DatabaseDown(detail) from error
+
+
 class PostgresDoctor:
     def __init__(self, database: Database, view: str, direct_url: str) -> None:
         self._database = database

@@ -17,7 +17,7 @@ def read_replica(primary: Database, url: str, application: str) -> ReplicaFacts:
     with bounded_read(primary) as connection:
         ours = fetch_rows(connection, asked, {"reached": None})[0]
     ends = time.monotonic() + CATCH_UP_SECONDS
-    with connect(url, application=application) as replica, translated():
+    with connect(url, application=application, may_be_standby=True) as replica, translated():
         while True:
             theirs: dict[str, Any] = dict(fetch_rows(replica, asked, {"reached": ours["place"]})[0])
             if theirs["has_reached"] or not theirs["standby"] or time.monotonic() >= ends:

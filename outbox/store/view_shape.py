@@ -25,8 +25,7 @@ _DATE: Final = re.compile(r"(\d{4}|[1-9]\d{4,6})-(\d\d)-(\d\d)( BC)?", re.ASCII)
 _DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _FIRST_DATE, _LAST_YEAR = (-4713, 11, 24), 5_874_897  # PostgreSQL's own bounds; the year 0 is 1 BC
 
-# A date's text depends on the session (DateStyle), as json it is always ISO 8601.
-_TEXT_OF_DATE: Final = sql.SQL("((to_json(d.entity_id) #>> '{}') collate \"C\")")
+# A date's text depends on DateStyle, which every transaction that reads the view pins (`pool`).
 _TEXT: Final = sql.SQL('(d.entity_id::text collate "C")')
 
 
@@ -52,10 +51,10 @@ class IdType(NamedTuple):
     def fragments(self) -> Mapping[str, sql.Composable]:
         """How queries speak of an id. `id_text` is what the document is named by: an event means only the row whose own
         text it has; the typed comparison beside it is for the index."""
-        cast, text = sql.SQL(self.cast), _TEXT_OF_DATE if self.base == "date" else _TEXT
+        cast = sql.SQL(self.cast)
         # PostgreSQL takes a domain for its base type by itself, except where that is an enum.
         id = sql.SQL("d.entity_id::") + cast if self.base == "enum" else sql.SQL("d.entity_id")
-        return {"id": id, "id_type": cast, "id_ops": sql.SQL(self.operators), "id_text": text}
+        return {"id": id, "id_type": cast, "id_ops": sql.SQL(self.operators), "id_text": _TEXT}
 
     def order(self) -> sql.Composable:
         """The key order, in which equal ids with two texts, 1.0 and 1 or ABC and abc, stand one after the other."""

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.busy
 MOST_HOT = 0.9
 MOST_FILES = 12
 PACKAGE = Path(outbox.__file__).parent
-POOLER_LOOK = "select pg_backend_pid()"
+OF_A_CONNECTION = ("select pg_backend_pid()", "show default_transaction_isolation")
 
 
 class Statements:
@@ -36,12 +36,12 @@ class Statements:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Statements]:
-    """Every statement of every connection of this process, but for the search for a pooler, once per connection."""
+    """Every statement of every connection of this process, but for those that a new connection begins with."""
     found = Statements()
     plain = psycopg.Cursor.execute
 
     def execute(self: Any, query: Any, *args: Any, **named: Any) -> Any:
-        if query != POOLER_LOOK:
+        if query not in OF_A_CONNECTION:
             found.seen.append(query if isinstance(query, str) else str(query))
         return plain(self, query, *args, **named)
 

@@ -178,7 +178,8 @@ def test_the_version_is_drawn_after_the_claim_and_before_the_read_by_a_statement
     claimed = blog.worker.claim()
     at_claim = blog.last_version()
     blog.worker.projector.project(claimed, 0)
-    assert drawn == [at_claim + 1] == [blog.version()]
+    assert at_claim < drawn[0]
+    assert drawn == [blog.version()]
     assert blog.document() == {"title": "one", "comments": 1}
 
 
@@ -441,11 +442,11 @@ def test_an_index_that_is_ahead_of_the_database_is_caught_up_with_and_reported(b
     assert blog.version() > 1_000_000
     assert blog.queue.row(id).read_version == blog.version()
     (raised,) = blog.worker.of(VersionRaised)
-    assert (raised.was, raised.now) == (before + 1, 1_000_000)
+    assert before < raised.was < raised.now == 1_000_000
     (ahead,) = blog.worker.of(VersionAhead)
     assert (ahead.entity_id, ahead.current) == ("1", 1_000_000)
     audited = blog.queue.value("select detail from search_outbox_audit where action = 'VERSION_RAISED'")
-    assert audited == {"was": before + 1, "now": 1_000_000}
+    assert audited == {"was": raised.was, "now": 1_000_000}
 
 
 def test_a_version_that_was_ahead_only_for_a_moment_does_not_hide_a_stale_document(blog: Blog) -> None:

@@ -1,6 +1,5 @@
 """OUTBOX_READ_DATABASE_URL over a real streaming replica: checked by the doctor and before each comparison."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
@@ -23,26 +22,8 @@ from tests.fixtures.desks import Examine
 from tests.fixtures.joined import ALICE, JoinedWorld
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
-from tests.fixtures.servers import POSTGRES_SETTINGS
+from tests.fixtures.replica import SETTINGS, StreamingReplica
 from tests.fixtures.waiting import eventually
-
-# A query on the replica waits for no vacuum of the primary, and no vacuum's replay cancels it.
-FEEDBACK = {"hot_standby_feedback": "on", "max_standby_streaming_delay": "-1"}
-SETTINGS = {**POSTGRES_SETTINGS, "max_connections": "60", "shared_buffers": "64MB", **FEEDBACK}
-
-
-class StreamingReplica(EmbeddedPostgres):
-    """Of another embedded server."""
-
-    primary: EmbeddedPostgres
-
-    def _init(self) -> None:
-        self._account.give_file(self.folder / "password", self.primary._password())
-        command = [self._program("pg_basebackup"), "-D", str(self._data), "-R", "-d", self.primary.url, "-c", "fast"]
-        try:
-            self._account.run([*command, "--no-sync"], self.folder)
-        except subprocess.CalledProcessError as failed:
-            raise AssertionError(failed.stderr) from None
 
 
 @pytest.fixture(scope="module")

@@ -67,8 +67,6 @@ def server(store: DatabaseExam, wanted: DoctorSettings) -> Iterator[Finding]:
     about = store.server()
     after = time.time()
     yield _version(about)
-    if about["standby"]:
-        yield Finding("primary", Level.BAD, "this server is a standby: nothing can be claimed", "Use the primary.")
     yield _clock(about["now"].timestamp(), before, after)
     yield _limits(about)
     yield _pooler(store.pooler(), wanted)
@@ -109,7 +107,8 @@ def _pooler(found: Pooled, wanted: DoctorSettings) -> Finding:
 
 
 def _version(about: Row) -> Finding:
-    summary = f"PostgreSQL {about['version']}, database {about['database']} as {about['role']}"
+    summary = f"PostgreSQL {about['version']} at {about['address']}, {about['serves_as']};"
+    summary += f" database {about['database']} as {about['role']}"
     if about["version_num"] < OLDEST_SUPPORTED:
         return Finding("database", Level.BAD, summary, "PostgreSQL 15 or later is needed.")
     return Finding("database", Level.OK, summary)

@@ -3,7 +3,9 @@
 -- name: server
 -- Reads: who serves us and how our session is limited.
 select current_setting('server_version_num')::int as version_num, current_setting('server_version') as version,
-       pg_is_in_recovery() as standby, current_user as role, current_database() as database,
+       coalesce(host(inet_server_addr()) || ':' || inet_server_port(), 'a local socket') as address,
+       case when pg_is_in_recovery() then 'a standby (in recovery)' else 'a primary' end as serves_as,
+       current_user as role, current_database() as database,
        clock_timestamp() as now,
        (select setting::bigint from pg_settings where name = 'statement_timeout') as statement_timeout_ms,
        (select setting::bigint from pg_settings where name = 'lock_timeout') as lock_timeout_ms,

@@ -21,8 +21,8 @@ class OlderWorkers(Conflict):
 
 
 class Ambiguous(Conflict):
-    """Entity types have rows in the view and events with payloads. Say for each what keeps it, with `outbox types set TYPE
-    view` or `outbox types set TYPE payload`, and run `outbox migrate --finish` again; nothing was changed."""
+    """Entity types have rows in the view and events with payloads. Say for each what keeps it, with `outbox types set
+    TYPE view` or `outbox types set TYPE payload`, and run `outbox migrate --finish` again; nothing was changed."""
 
 
 class TypesFound(NamedTuple):
@@ -71,8 +71,8 @@ def is_finished(conn: psycopg.Connection[Any]) -> bool:
 
 
 def finish(conn: psycopg.Connection[Any], view: str) -> list[str]:
-    """From here on PostgreSQL refuses the claim of an older program. Answers the types that have to be backfilled: those
-    of a view that had versions, or has a routing."""
+    """From here on PostgreSQL refuses the claim of an older program. Answers the types that have to be backfilled:
+    those of a view that had versions, or has a routing."""
     asked = queries("upgrade")
     older = [row[0] for row in conn.execute(asked["older_workers"]).fetchall()]
     if older:

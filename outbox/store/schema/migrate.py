@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from outbox.errors import DatabaseDown, OutboxError, SchemaMismatch
+from outbox.errors import OutboxError, SchemaMismatch
 from outbox.policy.entity_type import BY_VIEW
 from outbox.store.attach import installed
+from outbox.store.pool import connect
 from outbox.store.pooler import require_own_session
 from outbox.store.schema import adoption, declaring, event_log, files, state
 from outbox.store.schema.files import Migration
@@ -168,23 +168,15 @@ def migration_connection(database_url: str) -> psycopg.Connection:
     """An autocommit session without the role's time limits: an index of millions of rows takes its time.
 
     Its own: behind a pooler the lock would stay in one session and the missing limits in another."""
-    conn = _reach(database_url)
+    reach = partial(connect, database_url, application="outbox migrate")
+    conn = reach()
     try:
-        require_own_session(conn, partial(_reach, database_url))
+        require_own_session(conn, reach)
     except OutboxError:
         conn.close()
         raise
     conn.execute("set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0")
     return conn
-
-
-def _reach(database_url: str) -> psycopg.Connection:
-    url = database_url.replace("postgresql+psycopg://", "postgresql://", 1)
-    try:
-        conninfo = make_conninfo(url, application_name="outbox migrate", client_encoding="UTF8")
-        return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
-    except psycopg.OperationalError as down:
-        raise DatabaseDown(str(down).splitlines()[0]) from down
 
 
 @contextmanager

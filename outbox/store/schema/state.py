@@ -74,7 +74,7 @@ def drop_slow(conn: psycopg.Connection) -> list[str]:
     return [index.name for index in dropped]
 
 
-State = Literal["ok", "missing", "too_old", "too_new", "changed"]
+State = Literal["ok", "missing", "too_old", "too_new", "changed", "unordered"]
 
 _REMEDY: dict[State, str] = {
     "ok": "",
@@ -83,7 +83,12 @@ _REMEDY: dict[State, str] = {
     "too_new": "This program is older than the schema: install the newer one.",
     "changed": "Install the program that wrote it, or undo that migration by hand (its header says how) "
     "and run `outbox migrate`.",
+    "unordered": "Run `alter sequence search_outbox_version cache 1 increment by 1`.",
 }
+
+# A session that keeps numbers in a cache draws one that is older than what others have used since: what it read last
+# would lose.
+_SEQUENCE = "select seqcache, seqincrement from pg_sequence where seqrelid = to_regclass('search_outbox_version')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,8 @@ class SchemaState:
             return f"schema {self.found}"
         word = self.state.replace("_", " ")
         lacking = f" ({', '.join(self.missing)})" if self.missing else ""
-        return f"schema {self.found} is {word}{lacking}, {self.needed} is needed. {self.remedy}"
+        needed = "" if self.state == "unordered" else f", {self.needed} is needed"
+        return f"schema {self.found} is {word}{lacking}{needed}. {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,7 @@ class SchemaStatus:
 
 
 def check_schema(conn: psycopg.Connection) -> SchemaState:
-    """Whether this program fits the schema that `conn` sees. Cheap: one small table. Raises NoEncoding."""
+    """Whether this program fits the schema that `conn` sees. Cheap: one small table and a row. Raises NoEncoding."""
     if conn.info.parameter_status("server_encoding") == "SQL_ASCII":
         raise NoEncoding
     known = {migration.name: migration for migration in files.numbered()}
@@ -148,7 +154,15 @@ def check_schema(conn: psycopg.Connection) -> SchemaState:
     missing = tuple(name for name in known if name not in have)
     changed = tuple(name for name, checksum in have.items() if name in known and known[name].checksum != checksum)
     state = _judge(found, missing, changed)
+    if state == "ok" and (wrong := _unordered(conn)):
+        return SchemaState("unordered", found, files.latest(), (wrong,))
     return SchemaState(state, found, files.latest(), changed if state == "changed" else missing)
+
+
+def _unordered(conn: psycopg.Connection) -> str | None:
+    row = conn.execute(_SEQUENCE).fetchone()
+    cache, increment = row or (None, None)
+    return None if cache == increment == 1 else f"search_outbox_version has cache {cache}, increment {increment}"
 
 
 def _judge(found: int, missing: tuple[str, ...], changed: tuple[str, ...]) -> State:

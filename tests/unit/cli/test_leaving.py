@@ -1,5 +1,7 @@
 """How a command ends: one place turns an error into words and an exit code, and no secret into either."""
 
+import os
+
 import pytest
 
 from outbox import errors
@@ -57,3 +59,12 @@ def test_a_bug_shows_where_it_is_and_no_value(capsys: pytest.CaptureFixture[str]
     assert "RuntimeError" in err
     assert "test_leaving.py" in err
     assert password not in err
+
+
+def test_a_command_runs_without_the_variables_by_which_libpq_changes_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("PGTZ", "PGDATESTYLE", "PGOPTIONS", "PGCLIENTENCODING")
+    for name in (*names, "PGPASSFILE"):
+        monkeypatch.setenv(name, "x")
+    seen: list[str] = []
+    guarded(lambda: seen.extend(name for name in os.environ if name.startswith("PG")))
+    assert seen == ["PGPASSFILE"]
