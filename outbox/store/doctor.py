@@ -96,6 +96,13 @@ class PostgresDoctor:
         with self._bounded_read() as connection:
             return read_shape(connection, self._view).columns
 
+    def materialised(self) -> Sequence[Row]:
+        """Materialised views that the view reads, or that it is."""
+        with self._bounded_read() as connection:
+            named = {"view": self._name.as_string(connection)}
+            found = fetch_rows(connection, queries("producers")["read_relations"], named)
+        return [row for row in found if row["kind"] == "m"]
+
     def unsupported_ids(self) -> str | None:
         """The type of the view's ids, where they cannot name documents."""
         with self._bounded_read() as connection:
