@@ -574,12 +574,4 @@ class AttachResult:
         return shlex.join(["outbox", "backfill", "--type", self.attachment.entity_type]) if self.there.rows else ""
 
 
-class Attachments(Protocol):
-    def attach(self, wanted: Attachment, *, rows: bool = False) -> AttachResult:
-        """With `rows` only if the view has the table's rows as documents; else the error says what it lacks."""
-        ...
-
-    def detach(self, table: str, *, entity_type: str | None = None) -> Sequence[Attachment]: ...
-
-
 Clock = Callable[[], float]  # monotonic seconds

@@ -9,7 +9,7 @@ from outbox.config import Settings
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
-from outbox.ports import Attachments, LogCapture, StreamOffsets
+from outbox.ports import LogCapture, StreamOffsets
 from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
@@ -26,7 +26,7 @@ class QueueDesk:
     status: StatusDesk
     events: OpenEvents
     pauses: Pauses
-    producers: Attachments
+    producers: PostgresAttachments
     stream: OpenEvents | None = None  # to be waited for before `events`: its exceptions become rows
     capture: LogCapture | None = None  # to be waited for before `stream`
 

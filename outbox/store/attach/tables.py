@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -100,8 +100,7 @@ class CannotAttach(OutboxError):
         super().__init__("".join(f"\n  - {problem}" for problem in problems))
 
 
-@dataclass(frozen=True, slots=True)
-class TablePartition:
+class TablePartition(NamedTuple):
     """One of a table's partitions, or the table itself. `guarded`: TRUNCATE is refused there."""
 
     oid: int
