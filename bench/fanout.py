@@ -104,8 +104,8 @@ def _costs(connection: psycopg.Connection, result: BenchmarkResult) -> None:
     result.add("author's UPDATE / insert", "", author / inserted)
 
 
-def _attach(connection: psycopg.Connection, table: str, **how: str) -> None:
-    attach(connection, table, entity_type="article", **how)
+def _attach(connection: psycopg.Connection, table: str, via: str) -> None:
+    attach(connection, table, entity_type="article", via=via)
 
 
 def seconds_of(connection: psycopg.Connection, statement: str) -> float:

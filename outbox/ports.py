@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, Self
 from uuid import UUID
 
 from outbox.policy.event import Event
@@ -453,16 +453,19 @@ class Attachment:
     id_column: str | None = None
     via: str | None = None
     routing_column: str | None = None
-    payload: bool = False
     columns: tuple[str, ...] = ()
     per_row: bool = False
     older: bool = False
-    """Installed by an earlier release: `upsert` and `delete` without a payload instead of `refresh`."""
+    """Installed by release 0.1.0 with --payload: the row itself as `upsert` and `delete` instead of `refresh`."""
 
     @property
     def way(self) -> tuple[str, str | None, str | None]:
         """Attaching the same way again renews it."""
         return self.entity_type, self.id_column, self.via
+
+    def replaced_by(self, other: Self) -> bool:
+        """On one table. Payloads go with any way of their type: a type is kept by one of the two."""
+        return self.way == other.way or (self.older and self.entity_type == other.entity_type)
 
     @property
     def shown(self) -> str:
@@ -470,7 +473,7 @@ class Attachment:
 
     def how(self) -> dict[str, Any]:
         """What was asked for, beside the table."""
-        asked = ("entity_type", "id_column", "via", "routing_column", "payload", "columns", "per_row")
+        asked = ("entity_type", "id_column", "via", "routing_column", "columns", "per_row")
         return {name: getattr(self, name) for name in asked}
 
     def command(self, table: str) -> str:
@@ -479,8 +482,8 @@ class Attachment:
         words += ["--id", self.id_column] if self.id_column is not None else ["--via", self.via or ""]
         words += ["--routing", self.routing_column] if self.routing_column else []
         words += ["--columns", joined_columns(self.columns)] if self.columns else []
-        words += ["--payload"] if self.payload else []
-        words += ["--per-row"] if self.per_row and not (self.payload or self.older) else []
+        words += ["--per-row"] if self.per_row and not self.older else []
+        words += ["--document", "row"] if self.older else []
         return shlex.join(words)
 
 
@@ -509,8 +512,9 @@ class AttachmentFacts:
     replica_blind_triggers: tuple[str, ...]  # fire in ordinary sessions only
     misses_rows: bool  # statement triggers where only row triggers fire for everything
     missing_columns: tuple[str, ...]
-    shared_id: bool  # a payload's id that is not unique by itself
-    truncatable: tuple[str, ...]
+    truncatable: bool
+    new_partitions: tuple[str, ...]  # since it was attached: without the refusal of TRUNCATE
+    partitions_gone: int
     via_error: str
     via_scans: str
     has_documents: bool | None
@@ -564,8 +568,11 @@ class AttachResult:
     attachment: Attachment
     notes: tuple[str, ...]
     there: RowCount
-    enqueue: str
-    """With payloads, SQL that sends the rows. It locks them, so each version belongs to the row that is sent."""
+
+    @property
+    def next(self) -> str:
+        """The command that writes the documents of these rows."""
+        return shlex.join(["outbox", "backfill", "--type", self.attachment.entity_type]) if self.there.rows else ""
 
 
 Clock = Callable[[], float]  # monotonic seconds

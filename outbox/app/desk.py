@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from outbox.app import naming
 from outbox.config import Settings
-from outbox.ops.attach import ProducerDesk
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
@@ -15,20 +14,19 @@ from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.documents import ViewDocuments
 from outbox.store.event_log import PostgresCapture
 from outbox.store.pool import Database, connect
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDesk:
-    """One service per topic; each is an object of `ops`."""
+    """One service per topic."""
 
     browse: Browse
     status: StatusDesk
     events: OpenEvents
     pauses: Pauses
-    producers: ProducerDesk
+    producers: PostgresAttachments
     stream: OpenEvents | None = None  # to be waited for before `events`: its exceptions become rows
     capture: LogCapture | None = None  # to be waited for before `stream`
 
@@ -65,11 +63,7 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Qu
         status=StatusDesk(overview, backlog, stream),
         events=overview,
         pauses=Pauses(PostgresControls(database)),
-        producers=ProducerDesk(
-            PostgresAttachments(settings.database.direct_dsn, settings.documents),
-            settings.documents,
-            ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).usable,
-        ),
+        producers=PostgresAttachments(settings.database.direct_dsn, settings.documents),
         stream=None if stream is None else StreamRecords(stream),
         capture=None if stream is None else log_capture(settings, database),
     )

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from enum import Enum
+from typing import Annotated
 
 import typer
 
 from outbox import cli
 from outbox.cli import Json, Yes
 from outbox.errors import UsageError
-from outbox.ports import Attachment
-
-if TYPE_CHECKING:
-    from outbox.ops.attach import Attached
+from outbox.ports import Attachment, AttachResult
 
 commands = typer.Typer()
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s](?:[^",]*[^",\s])?))\s*(?:,|\Z)')
 _COLUMN_LIST = re.compile(rf"(?:{_COLUMN.pattern})+(?<!,)")
 Table = Annotated[str, typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")]
+
+
+class DocumentOrigin(Enum):
+    ROW = "row"
 
 
 @commands.command(rich_help_panel="Install")
@@ -42,9 +44,9 @@ def attach(
     routing: Annotated[
         str | None, typer.Option("--routing", help="Column with the Elasticsearch routing.", metavar="COLUMN")
     ] = None,
-    payload: Annotated[
-        bool, typer.Option("--payload", help="Put the row itself into the event instead of reading the view later.")
-    ] = False,
+    document: Annotated[
+        DocumentOrigin | None, typer.Option("--document", help="The row itself is the document; see above.")
+    ] = None,
     per_row: Annotated[
         bool, typer.Option("--per-row", help="Fire for each row: for tables that logical replication fills.")
     ] = False,
@@ -59,20 +61,22 @@ def attach(
     A --via query runs in the writer's transaction, with the writer's rights, once per statement (with --per-row once
     per row): the writer waits for it, needs SELECT on what it reads, and fails where it fails. Let an index serve it.
 
-    With --payload the row is the document, as upsert and delete with versions; --id must be unique by itself.
+    With --document row, the row is the document. It attaches only where the view has such documents; otherwise it
+    changes nothing and prints the SQL of the view, or of what to add to it.
 
     Examples:
       outbox attach articles --type article --id id
       outbox attach comments --type article --id article_id
       outbox attach authors --type article --via "select id from articles where author_id = changed.id"
       outbox attach articles --type article --id id --columns title,price
-      outbox attach orders --type order --id number --routing customer --payload
+      outbox attach orders --type order --id number --document row
     """
-    wanted = Attachment(table, entity_type, id_column, via, routing, payload, _names(columns), per_row)
+    wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
     with cli.open_desk() as desk:
-        done = desk.producers.attach(wanted)
+        done = desk.producers.attach(wanted, rows=document is not None)
     if json:
-        cli.as_json(done)
+        rows = {"rows": done.there.rows, "rows_exact": done.there.exact, "next": done.next, "notes": done.notes}
+        cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows})
     else:
         cli.line(_told(done))
     for note in done.notes:
@@ -88,14 +92,13 @@ def _names(columns: str | None) -> tuple[str, ...]:
     return tuple(quoted.replace('""', '"') or plain.strip() for quoted, plain in _COLUMN.findall(columns))
 
 
-def _told(done: Attached) -> str:
-    how = "upserts and deletes with the row as payload" if done.payload else "refreshes"
-    by = f"by {done.id_column}" if done.via is None else "via its query"
-    told = f"attached {done.table}: its changes are events of type {done.entity_type} {by}, {how}"
-    if not done.rows:
+def _told(done: AttachResult) -> str:
+    how = done.attachment
+    by = f"by {how.id_column}" if how.via is None else "via its query"
+    told = f"attached {how.table}: its changes are events of type {how.entity_type} {by}, refreshes"
+    if not done.there.rows:
         return f"{told}\nit has no rows yet"
-    counted = f"{'' if done.rows_exact else 'about '}{done.rows:,} row{'' if done.rows == 1 else 's'}"
-    return f"{told}\nit has {counted} already; to write their documents run:\n  {done.next}"
+    return f"{told}\nit has {done.there} already; to write their documents run:\n  {done.next}"
 
 
 @commands.command(rich_help_panel="Install")

@@ -1,16 +1,15 @@
 """Reads the database for `outbox doctor`: what is there, not whether that is good. Changes nothing."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
 
-import psycopg
 from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown
 from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
+from outbox.store import plans
 from outbox.store.attach import installed
 from outbox.store.documents import asking_for
 from outbox.store.filters import entity_id_type, typed
@@ -108,6 +107,13 @@ class PostgresDoctor:
         with self._bounded_read() as connection:
             return read_shape(connection, self._view).columns
 
+    def materialised(self) -> Sequence[Row]:
+        """Materialised views that the view reads, or that it is."""
+        with self._bounded_read() as connection:
+            named = {"view": self._name.as_string(connection)}
+            found = fetch_rows(connection, queries("producers")["read_relations"], named)
+        return [row for row in found if row["kind"] == "m"]
+
     def unsupported_ids(self) -> str | None:
         """The type of the view's ids, where they cannot name documents."""
         with self._bounded_read() as connection:
@@ -182,9 +188,7 @@ class PostgresDoctor:
             if shape is None or not ids:
                 return []
             look_up = shape.query(self._lookups["look_up"])
-            # A small table is read as a whole although it has an index: only what no index can serve counts.
-            connection.execute("select set_config('enable_seqscan', 'off', true)")
-            return list(_scans(connection, _plan(connection, look_up, ids)))
+            return plans.whole_reads(connection, look_up, asking_for(ids, 0))
 
     def _whole(self, connection: Connection[Any]) -> ViewShape | None:
         """For the projector's own lookup; None where the view is not there, not whole, or its ids name no documents."""
@@ -209,24 +213,3 @@ class PostgresDoctor:
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
         with self._bounded_read() as connection:
             return fetch_rows(connection, self._sql[query], named)
-
-
-def _plan(connection: Connection[Any], look_up: sql.Composed, ids: Sequence[tuple[str, str]]) -> Mapping[str, Any]:
-    named = asking_for(ids, 0)
-    # Bound here, not by the server: EXPLAIN of a prepared statement would show a generic plan.
-    with psycopg.ClientCursor(connection) as cursor:
-        row = cursor.execute(sql.SQL("explain (format json) ") + look_up, named).fetchone()
-    assert row is not None
-    plan = json.loads(row[0]) if isinstance(row[0], (str, bytes)) else row[0]
-    return dict(plan[0]["Plan"])
-
-
-def _scans(connection: Connection[Any], plan: Mapping[str, Any]) -> Iterator[Row]:
-    if plan.get("Node Type") == "Seq Scan":
-        name = str(plan["Relation Name"])
-        row = connection.execute(
-            "select max(reltuples)::bigint from pg_class where relname = %s and relkind in ('r', 'p', 'm')", (name,)
-        ).fetchone()
-        yield {"table": name, "rows": max(row[0] or 0, 0) if row else 0}
-    for inner in plan.get("Plans", []):
-        yield from _scans(connection, inner)

@@ -103,6 +103,10 @@ def _is_date(text: str) -> bool:
 
 
 NEEDED_COLUMNS: Final = frozenset({"entity_type", "entity_id", "document"})
+MATERIALISED: Final = (
+    "is a materialised view, which no change reaches until someone refreshes it. Make it an ordinary view, or a table "
+    "that a job of yours fills, and attach that table."
+)
 _NO_VIEW: Final = IdType("text", "text", "text")
 
 
@@ -120,12 +124,19 @@ class ViewShape(NamedTuple):
     view: str
     columns: Mapping[str, str]
     id: IdType
+    materialised: bool = False
 
     def check(self) -> None:
-        """Raises DocumentsUnavailable where the view is not there or not whole, UnsupportedIds by the type's name."""
+        """Raises DocumentsUnavailable where the view is not there, not whole or materialised, UnsupportedIds by the
+        type's name."""
         if missing := NEEDED_COLUMNS - self.columns.keys():
             raise DocumentsUnavailable(f"{self.view} does not exist or lacks {', '.join(sorted(missing))}")
+        self._check_fresh()
         self.check_ids()
+
+    def _check_fresh(self) -> None:
+        if self.materialised:
+            raise DocumentsUnavailable(f"{self.view} {MATERIALISED}")
 
     def check_ids(self) -> None:
         if not self.id.supported:
@@ -140,7 +151,8 @@ class ViewShape(NamedTuple):
         condition: LiteralString = "true",
     ) -> sql.Composed:
         """A query in terms of this view. A page begins behind `after` and ends with `until`; `condition` chooses among
-        its rows."""
+        its rows. Raises DocumentsUnavailable where it is materialised: also `verify` and `rebuild` ask by this."""
+        self._check_fresh()
         filled_in: dict[str, sql.Composable] = {
             "view": sql.Identifier(*self.view.split(".")),
             "condition": sql.SQL(condition),
@@ -159,8 +171,8 @@ class ViewShape(NamedTuple):
 def read_shape(connection: Connection[Any], view: str) -> ViewShape:
     name = sql.Identifier(*view.split(".")).as_string(connection)
     rows = connection.execute(queries("documents")["shape"], {"view": name}).fetchall()
-    ids = [_id_type(*row[1:]) for row in rows if row[0] == "entity_id"]
-    return ViewShape(view, {row[0]: row[1] for row in rows}, ids[0] if ids else _NO_VIEW)
+    ids = [_id_type(*row[1:-1]) for row in rows if row[0] == "entity_id"]
+    return ViewShape(view, {row[0]: row[1] for row in rows}, ids[0] if ids else _NO_VIEW, any(row[-1] for row in rows))
 
 
 def _id_type(

@@ -88,7 +88,7 @@ def test_a_command_that_takes_something_away_asks_first(
 ) -> None:
     queue.connection.execute("create table things (id int primary key)")
     triggers = "select count(*) from pg_trigger where starts_with(tgname, 'search_outbox_capture')"
-    with terminal("attach", "things", "--type", "thing", "--id", "id", "--payload", **servers) as attaching:
+    with terminal("attach", "things", "--type", "thing", "--id", "id", "--per-row", **servers) as attaching:
         attaching.read_to_end()
     assert queue.value(triggers) == 1
     with terminal("detach", "things", **servers) as asking:

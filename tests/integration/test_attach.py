@@ -14,7 +14,7 @@ from outbox.errors import SchemaMismatch
 from outbox.ops.doctor import documents as attachment_findings
 from outbox.ports import Attachment, AttachmentFacts, Level
 from outbox.store.attach import installed
-from outbox.store.attach.attach import AttachedOtherwise, NotAttached, attach, detach
+from outbox.store.attach.attach import NotAttached, attach, detach
 from outbox.store.attach.installed import attachments
 from outbox.store.attach.tables import CannotAttach
 from outbox.store.schema.migrate import migrate
@@ -282,7 +282,7 @@ class TestCircumstances:
         assert written(connection, "update t set a = 11") == []
         assert written(connection, "update t set a = 20") == ["1", "2"]
 
-    @pytest.mark.parametrize("named", ["id_column", "columns", "via", "whole row", "payload"])
+    @pytest.mark.parametrize("named", ["id_column", "columns", "via", "whole row"])
     def test_a_virtual_generated_column_is_refused(self, connection: Connection, named: str) -> None:
         if connection.info.server_version < 180000:
             connection.execute("create table t (id int primary key)")
@@ -293,7 +293,6 @@ class TestCircumstances:
             "columns": {"id_column": "id", "columns": ("v",)},
             "via": {"via": "select changed.v"},
             "whole row": {"via": "select md5(changed::text)"},
-            "payload": {"id_column": "id", "payload": True},
         }
         with pytest.raises(CannotAttach, match="virtual generated column"):
             attach(connection, "t", entity_type="t", **wanted[named])
@@ -384,8 +383,8 @@ class TestWays:
         detach(shop, "articles")
         assert left_behind(shop) == []
 
-    def test_renewing_changes_level_columns_and_payload(self, shop: Connection) -> None:
-        for more in ({}, {"per_row": True}, {"columns": ("title",)}, {"payload": True}, {"columns": ("title",)}):
+    def test_renewing_changes_level_and_columns(self, shop: Connection) -> None:
+        for more in ({}, {"per_row": True}, {"columns": ("title",)}):
             own(shop, **more)
             assert len(attachments(shop)) == 1
         assert len(left_behind(shop)) == 4
@@ -422,21 +421,6 @@ class TestWays:
         detach(connection, table)
         assert left_behind(connection) == []
 
-    def test_a_type_is_kept_by_payloads_or_by_refreshes(self, shop: Connection) -> None:
-        own(shop, payload=True)
-        for again in (child, via):
-            with pytest.raises(
-                AttachedOtherwise, match=r"public\.articles is attached as article by id, with its payload"
-            ):
-                again(shop)
-        with pytest.raises(AttachedOtherwise):
-            attach(shop, "articles", entity_type="article", id_column="author_id")
-        own(shop)
-        child(shop)
-        with pytest.raises(AttachedOtherwise, match="by refreshes"):
-            own(shop, payload=True)
-        attach(shop, "authors", entity_type="author", id_column="id", payload=True)
-
     def test_the_rows_that_are_there_are_counted_or_estimated(self, shop: Connection) -> None:
         done = attach(shop, "articles", entity_type="article", id_column="id")
         assert (str(done.there), done.there.exact) == ("3 rows", True)
@@ -448,19 +432,12 @@ class TestWays:
 
     def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: QueueDesk) -> None:
         shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
-        shop.execute('create table "Orders" (number int primary key, customer text); create table none (id int)')
-        shop.execute("insert into \"Orders\" values (1, 'c')")
+        shop.execute("create table none (id int)")
         few = desk.producers.attach(Attachment("articles", "article", "id"))
-        assert (few.rows, few.next) == (3, "outbox backfill --type article")
+        assert (few.there.rows, few.next) == (3, "outbox backfill --type article")
         assert "there is no view search_documents yet" in few.notes[0]
         assert desk.producers.attach(Attachment("many", "the m", "id")).next == "outbox backfill --type 'the m'"
         assert desk.producers.attach(Attachment("none", "n", "id")).next == ""
-        orders = desk.producers.attach(
-            Attachment("Orders", "or'der", "number", routing_column="customer", payload=True)
-        )
-        shop.execute(orders.next.encode())
-        row = shop.execute("select entity_type, entity_id, op, routing, payload from search_outbox_events").fetchall()
-        assert row == [("or'der", "1", "upsert", "c", {"number": 1, "customer": "c"})]
 
     def test_without_the_schema_it_names_the_command_that_helps(self, empty_database: str) -> None:
         with psycopg.connect(empty_database, autocommit=True) as conn:
@@ -469,42 +446,122 @@ class TestWays:
                 own(conn)
 
 
+# As release 0.1.0 installed `outbox attach articles --type article --id id --payload`; the body is shortened.
 OLDER = """
-create function search_outbox_capture_articles_12345678() returns trigger language plpgsql as $capture$
+create function search_outbox_capture_articles_article_0379b575() returns trigger language plpgsql as $capture$
 begin
-    insert into public.search_outbox_events (entity_type, entity_id, op, event_version)
+    insert into public.search_outbox_events (entity_type, entity_id, op, event_version, payload)
     values ('article', coalesce(new.id, old.id), case tg_op when 'DELETE' then 'delete' else 'upsert' end,
-            nextval('public.search_outbox_version'));
+            nextval('public.search_outbox_version'), case tg_op when 'DELETE' then null else to_json(new) end);
     return null;
 end
 $capture$;
-create trigger search_outbox_capture after insert or update or delete on articles
-    for each row execute function search_outbox_capture_articles_12345678('article', 'id', '', '');
-alter table articles enable always trigger search_outbox_capture;
+create trigger search_outbox_capture_article_63313ce2_row after insert or update or delete on articles
+    for each row execute function search_outbox_capture_articles_article_0379b575(
+        '{"type": "article", "id": "id", "payload": true, "per_row": true}');
+alter table articles enable always trigger search_outbox_capture_article_63313ce2_row;
 """
+RENEWAL = "outbox attach public.articles --type article --id id --document row"
 
 
-class TestOlderForm:
-    def test_it_goes_on_working_is_named_with_its_renewal_and_replaced_by_it(
+class TestPayloadsOfTheFirstRelease:
+    def test_migrate_names_what_replaces_them_and_nothing_else_may_keep_the_type_meanwhile(
         self, shop: Connection, database: str
     ) -> None:
         shop.execute(OLDER)
-        child(shop)
-        assert attachments(shop)[0] == Attachment("public.articles", "article", "id", per_row=True, older=True)
-        shop.execute("update articles set title = 'x' where id = 10; delete from articles where id = 11")
-        ops = shop.execute("delete from search_outbox_events returning op").fetchall()
-        assert ops == [("upsert",), ("delete",)]
+        assert attachments(shop) == [Attachment("public.articles", "article", "id", per_row=True, older=True)]
         said: list[str] = []
         migrate(database, say=said.append)
-        assert [line.rpartition(": ")[2] for line in said] == ["outbox attach public.articles --type article --id id"]
-        own(shop)
-        assert written(shop, "update articles set title = 'x' where id = 10") == ["10"]
-        said.clear()
-        migrate(database, say=said.append)
-        assert said == []
+        assert [line.rpartition(": ")[2] for line in said] == [RENEWAL]
+        for other in (child, via):
+            with pytest.raises(CannotAttach, match=f"still writes the type's payloads. First run: {RENEWAL}"):
+                other(shop)
+
+    @pytest.mark.parametrize("way", [{"id_column": "id"}, {"id_column": "author_id"}, {"via": "select changed.id"}])
+    def test_any_way_of_the_same_type_replaces_them_once_the_view_has_it(
+        self, shop: Connection, way: dict[str, Any]
+    ) -> None:
+        """Before, refreshes would delete every document that they made."""
+        shop.execute(OLDER)
+        with pytest.raises(CannotAttach, match=f"First run: {RENEWAL}"):
+            attach(shop, "articles", entity_type="article", **way)
+        assert [each.older for each in attachments(shop)] == [True]
+        shop.execute(ROUTED_VIEW)
+        attach(shop, "articles", entity_type="article", **way)
+        assert [(each.way, each.older) for each in attachments(shop)] == [
+            (("article", way.get("id_column"), way.get("via")), False)
+        ]
+        assert len(written(shop, "update articles set title = 'x' where id = 10")) == 1
         detach(shop, "articles")
-        detach(shop, "comments")
         assert left_behind(shop) == []
+
+    def test_another_type_leaves_them_and_detach_removes_them(self, shop: Connection) -> None:
+        shop.execute(OLDER)
+        attach(shop, "articles", entity_type="author", id_column="author_id")
+        assert [each.older for each in attachments(shop)] == [True, False]
+        detach(shop, "articles")
+        assert left_behind(shop) == []
+
+
+class TestRowsAsDocuments:
+    def run(self, conn: Connection, table: str = "articles", **how: Any) -> str:
+        """Attach; or run what it prints instead."""
+        with pytest.raises(CannotAttach) as refused:
+            attach(conn, table, rows=True, **how)
+        assert left_behind(conn) == []
+        return refused.value.problems[0].partition("\n")[2]
+
+    def test_it_prints_the_view_first_and_attaches_once_that_is_there(self, shop: Connection) -> None:
+        how = {"entity_type": "article", "id_column": "id", "routing_column": "tenant"}
+        printed = self.run(shop, **how)
+        assert printed == (
+            """create view "search_documents" as select 'article'::text as "entity_type", "t"."id" as "entity_id","""
+            """ to_json(t) as "document", "t"."tenant"::text as "routing" from "public"."articles" as t;"""
+        )
+        shop.execute(printed.encode())
+        assert attach(shop, "articles", rows=True, **how).notes == ()
+        row = shop.execute("select entity_id, document ->> 'title', routing from search_documents limit 1").fetchone()
+        assert row == (10, "x", "a")
+
+    def test_of_a_view_that_lacks_the_type_it_prints_what_to_add(self, shop: Connection) -> None:
+        shop.execute(ROUTED_VIEW)
+        how = {"entity_type": "auth'or", "id_column": "id"}
+        printed = self.run(shop, "authors", **how)
+        shop.execute(
+            f"create or replace view search_documents as {ROUTED_VIEW.partition(' as ')[2]} {printed}".encode()
+        )
+        attach(shop, "authors", rows=True, **how)
+        row = shop.execute("select * from search_documents where entity_type = 'auth''or' limit 1").fetchone()
+        assert row == ("auth'or", 1, {"id": 1, "name": "Ada", "notes": None}, None, None)
+
+    def test_ids_and_documents_get_the_types_of_the_view(self, shop: Connection) -> None:
+        old = "select 'x'::text as entity_type, 'a'::text as entity_id, '{}'::jsonb as document"
+        shop.execute(f"create view search_documents as {old}".encode())
+        printed = self.run(shop, entity_type="article", id_column="id")
+        assert '"t"."id"::text as "entity_id", to_json(t)::jsonb as "document"' in printed
+        shop.execute(f"create or replace view search_documents as {old} {printed}".encode())
+
+    def test_an_empty_table_counts_where_the_view_reads_it_by_way_of_another(self, shop: Connection) -> None:
+        shop.execute("create table orders (id int); create view current_orders as select * from orders")
+        self.run(shop, "orders", entity_type="order", id_column="id")
+        shop.execute(
+            "create view search_documents as select 'order'::text as entity_type, id as entity_id,"
+            " to_json(o) as document from current_orders as o"
+        )
+        attach(shop, "orders", entity_type="order", id_column="id", rows=True)
+
+
+class TestMaterialisedView:
+    def test_it_is_refused_with_the_remedy(self, shop: Connection) -> None:
+        shop.execute(ROUTED_VIEW.replace("create view", "create materialized view"))
+        with pytest.raises(CannotAttach, match=r"is a materialised view.*Make it an ordinary view, or a table"):
+            own(shop)
+        assert left_behind(shop) == []
+
+    def test_a_table_that_a_job_fills_is_attached_like_any_other(self, shop: Connection) -> None:
+        shop.execute(ROUTED_VIEW.replace("create view", "create table"))
+        attach(shop, "search_documents", entity_type="article", id_column="entity_id")
+        assert written(shop, "update search_documents set document = '{}' where entity_id = 10") == ["10"]
 
 
 QUERIES = [
@@ -552,7 +609,7 @@ COLUMNS: list[tuple[str, dict[str, Any], str]] = [
     ("authors", {"id_column": "id", "entity_type": "a:b"}, "has a colon"),
     ("authors", {"id_column": "id", "entity_type": "a\0b"}, "no text that PostgreSQL can store"),
     ("authors", {"via": "select '\ud800'"}, "no text that PostgreSQL can store"),
-    ("authors", {"via": VIA, "columns": ("name",), "payload": True}, "(?s)--payload sends the row itself.*--columns"),
+    ("authors", {"via": VIA, "entity_type": "x", "rows": True}, "Give --id COLUMN instead of --via"),
     ("guessed", {"id_column": "id"}, "is not a table"),
     ("scratch", {"id_column": "id"}, "temporary or unlogged"),
     ("fleeting", {"id_column": "id"}, "temporary or unlogged"),
@@ -666,7 +723,7 @@ class TestDoctor:
     @pytest.mark.parametrize(
         ("spoil", "level", "detail", "remedy"),
         [
-            (OLDER, Level.WARN, "older form", "outbox attach public.articles --type article --id id`"),
+            (OLDER, Level.WARN, "by release 0.1.0 with --payload", f"`{RENEWAL}`"),
             ("alter table authors disable trigger all", Level.BAD, "disabled: search_outbox_capture_article", "--via"),
             (
                 "alter table authors enable trigger user",
@@ -679,7 +736,6 @@ class TestDoctor:
             ("alter table comments rename article_id to a", Level.BAD, "are gone: article_id", "outbox detach"),
             ("drop trigger search_outbox_no_truncate on comments", Level.WARN, "TRUNCATE would leave", "outbox attach"),
             ("create table base (); alter table comments inherit base", Level.BAD, "statement triggers miss", "attach"),
-            ("alter table orders drop constraint orders_pkey", Level.BAD, "not unique by itself", "unique index"),
             (
                 SCANNING,
                 Level.WARN,
@@ -692,10 +748,9 @@ class TestDoctor:
     def test_what_is_wrong_is_named_with_its_remedy(
         self, shop: Connection, spoil: str, level: Level, detail: str, remedy: str
     ) -> None:
-        shop.execute("create index by_author on articles (author_id); create table orders (id int primary key)")
+        shop.execute("create index by_author on articles (author_id)")
         child(shop)
         via(shop)
-        attach(shop, "orders", entity_type="order", id_column="id", payload=True)
         shop.execute(spoil.encode())
         wrong = [found for found in Seen(shop).found() if found[0] is not Level.OK]
         assert any(each[0] is level and detail in each[1] and remedy in each[2] for each in wrong), wrong

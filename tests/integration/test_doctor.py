@@ -118,6 +118,24 @@ def test_a_view_that_lacks_a_column_is_reported_with_what_is_missing(
     assert "lacks document" in bad(examine())["documents"]
 
 
+def test_a_materialised_view_of_documents_is_bad_and_one_behind_the_view_is_named(
+    examine: Examine, connection: psycopg.Connection
+) -> None:
+    columns = "'a'::text as entity_type, id as entity_id, to_json(t) as document from"
+    connection.execute("create table t (id int primary key); create materialized view behind as select * from t")
+    connection.execute("create view between as select * from behind")
+    connection.execute(f"create materialized view search_documents as select {columns} t".encode())
+    found = examine()
+    assert "search_documents is a materialised view" in bad(found)["documents"]
+    assert "ordinary view" in the(found, "documents").remedy
+    connection.execute("drop materialized view search_documents")
+    connection.execute(f"create view search_documents as select {columns} between as t".encode())
+    finding = the(examine(), "documents")
+    assert finding.level is Level.WARN
+    assert "search_documents reads behind" in finding.detail
+    assert "outbox repair" in finding.remedy
+
+
 def test_a_type_that_is_kept_by_payloads_and_by_the_view_is_named(examine: Examine, queue: EventTable) -> None:
     queue.produce(entity_type="page", status="done")
     queue.produce(entity_type="page", op="refresh")

@@ -224,6 +224,38 @@ def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, databas
         conn.execute(f"drop role {role}".encode())
 
 
+def test_a_materialised_view_is_not_read_and_its_events_wait_until_it_is_an_ordinary_one(articles: Articles) -> None:
+    conn = articles.queue.connection
+    conn.execute("drop view search_documents")
+    conn.execute(VIEW.replace("create view", "create materialized view").encode())
+    seen = articles.ask(articles.add(), op="refresh")
+    articles.worker.run()
+    assert articles.queue.row(seen).status == "pending"
+    documents = ViewDocuments(articles.queue.pool(), "search_documents", batch_bytes=BATCH_BYTES)
+    with pytest.raises(DocumentsUnavailable, match=r"materialised view.*Make it an ordinary view"):
+        documents.page("article", None, 10)
+    with pytest.raises(DocumentsUnavailable, match="materialised view"):
+        documents.shape().query(queries("truth")["view_keys"])
+    conn.execute("drop materialized view search_documents")
+    conn.execute(VIEW.encode())
+    articles.clock.passes(HOLD_SECONDS + 1)
+    articles.queue.make_due()
+    articles.worker.run()
+    assert articles.queue.row(seen).status == "done"
+
+
+def test_a_table_in_the_place_of_the_view_is_read(articles: Articles) -> None:
+    conn = articles.queue.connection
+    entity = articles.add()
+    conn.execute("alter view search_documents rename to filled")
+    conn.execute("create table search_documents as select * from filled")
+    articles.ask(entity, op="refresh")
+    articles.worker.run()
+    found = articles.document(entity)
+    assert found is not None
+    assert found[1] == {"n": 33}
+
+
 def test_without_a_view_an_upsert_without_a_payload_fails_and_says_what_to_do(queue: EventTable) -> None:
     documents = ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES)
     worker = InProcess(Parts(queue.store(), MemorySink(), documents=documents))

@@ -90,7 +90,7 @@ def test_what_each_kind_of_producer_writes_fits_the_schema(queue: EventTable) ->
     run("select outbox_enqueue('note', '1', 'delete', version => 0)")
     run("insert into search_outbox_events (entity_type, entity_id, op) values ('note', '2', 'upsert')")
     run("create table thing (id int primary key, name text)")
-    attach(queue.connection, "thing", entity_type="thing", id_column="id", payload=True)
+    attach(queue.connection, "thing", entity_type="thing", id_column="id")
     run("insert into thing values (1, 'x')")
     run("delete from thing")
     run("create table child (id int primary key, thing_id int)")

@@ -338,7 +338,7 @@ def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection:
     from outbox.store.attach.attach import attach
 
     connection.execute("create table articles (id bigint primary key, title text)")
-    attach(connection, "articles", entity_type="article", id_column="id", payload=True)
+    attach(connection, "articles", entity_type="article", id_column="id")
     connection.execute(
         sql.SQL("grant insert, update, delete, select on articles to {}").format(sql.Identifier(roles.name("producer")))
     )
@@ -347,7 +347,7 @@ def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection:
         producer.execute("update articles set title = 'y'")
         producer.execute("delete from articles")
     ops = [op for (op,) in connection.execute("select op from search_outbox_events order by seq")]
-    assert ops == ["upsert", "upsert", "delete"]
+    assert ops == ["refresh", "refresh", "delete"]
 
 
 # A caller's temporary table must not stand in for one of ours
@@ -412,7 +412,7 @@ def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connect
 
     migrate(database, by_type=True, by_entity=True, notify=True, log=True)
     connection.execute("create table articles (id bigint primary key, title text)")
-    attach(connection, "articles", entity_type="article", id_column="id", payload=True)
+    attach(connection, "articles", entity_type="article", id_column="id")
     return connection
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -15,6 +16,7 @@ Row = Mapping[str, Any]
 
 class DocumentExam(Protocol):
     def view_columns(self) -> Mapping[str, str]: ...
+    def materialised(self) -> Sequence[Row]: ...
     def unsupported_ids(self) -> str | None: ...
     def needs_the_view(self) -> bool: ...
     def lookup_scans(self) -> Sequence[Row]: ...
@@ -46,6 +48,11 @@ def view(store: DocumentExam, name: str) -> Iterator[Finding]:
         remedy = f"It needs the columns {', '.join(VIEW_COLUMNS)}."
         yield Finding("documents", Level.BAD, f"{name} lacks {', '.join(missing)}", remedy)
         return
+    materialised = store.materialised()
+    if any(row["itself"] for row in materialised):
+        remedy = "Make it an ordinary view, or a table that a job of yours fills, and attach that table."
+        yield Finding("documents", Level.BAD, f"{name} is a materialised view: no change reaches it", remedy)
+        return
     if (unsupported := store.unsupported_ids()) is not None:
         remedy = "Give it as text in the view (`id::text`), with an index on the same expression (docs/documents.md)."
         yield Finding("documents", Level.BAD, f"{name}.entity_id is {unsupported}, which cannot name documents", remedy)
@@ -53,7 +60,12 @@ def view(store: DocumentExam, name: str) -> Iterator[Finding]:
     if "version" in columns:
         remedy = "Leave it out: each lookup draws its version, and what the view says of it is ignored."
         yield Finding("documents", Level.WARN, f"{name} has a column `version`", remedy)
-    yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
+    if materialised:
+        told = ", ".join(row["name"] for row in materialised[:MOST_NAMED])
+        remedy = "Read the tables behind it instead, or run `outbox repair` after each REFRESH MATERIALIZED VIEW."
+        yield Finding("documents", Level.WARN, f"{name} reads {told}, materialised: changes behind it wait", remedy)
+    else:
+        yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
     yield _lookup(store.lookup_scans(), name)
 
 
@@ -164,16 +176,14 @@ def _broken(each: AttachmentFacts) -> Iterator[Finding]:
     if each.misses_rows:
         detail = "statement triggers miss changes of a partitioned, inherited or subscribed table"
         yield _finding(each, Level.BAD, detail, renew)
-    if each.shared_id:
-        detail = "its id is not unique by itself: a delete of one row deletes another's document"
-        yield _finding(each, Level.BAD, detail, "Add a unique index on it alone, or attach it without --payload.")
 
 
 def _incomplete(each: AttachmentFacts) -> Iterator[Finding]:
     renew = f"Run `{each.command}`."
     if each.older:
-        detail = "attached in an older form (upsert and delete without a payload), which goes on working"
-        yield _finding(each, Level.WARN, detail, f"To write refreshes instead, run `{each.command}`.")
+        detail = "attached by release 0.1.0 with --payload: rows that triggers change again may be written as they were"
+        remedy = f"To read rows from the view instead, run `{each.command}`, which says what the view lacks."
+        yield _finding(each, Level.WARN, detail, remedy)
     if each.elsewhere:
         detail = f"it still writes to {each.elsewhere}; other producers do not any more"
         yield _finding(each, Level.WARN, detail, renew)
@@ -181,14 +191,27 @@ def _incomplete(each: AttachmentFacts) -> Iterator[Finding]:
         detail = "its triggers are not ENABLE ALWAYS: they do not fire under session_replication_role = replica"
         yield _finding(each, Level.WARN, detail, renew)
     if each.truncatable:
-        detail = f"TRUNCATE would leave documents behind, and is not refused on {', '.join(each.truncatable)}"
-        yield _finding(each, Level.WARN, detail, renew)
+        yield _finding(each, Level.WARN, "TRUNCATE would leave documents behind, and is not refused", renew)
+    yield from _partitions(each)
     if each.via_scans:
         detail = f"each change of it reads a large table as a whole: {each.via_scans}"
         yield _finding(each, Level.WARN, detail, "Add an index that serves the --via query.")
     if each.has_documents is False:
-        detail = f"it has rows, and the view has no document of type {each.entity_type}"
+        detail = f"the view has no document of type {each.entity_type}"
         yield _finding(each, Level.WARN, detail, "Add the type to the view, or run `outbox detach` for it.")
+
+
+def _partitions(each: AttachmentFacts) -> Iterator[Finding]:
+    """That one comes or goes changes no row, so it writes no event."""
+    if each.new_partitions:
+        named = ", ".join(each.new_partitions[:MOST_NAMED])
+        detail = f"partitions that came since it was attached: {named}. TRUNCATE is not refused there"
+        backfill = shlex.join(["outbox", "backfill", "--type", each.entity_type])
+        yield _finding(each, Level.WARN, detail, f"Run `{each.command}`, and if they came with rows `{backfill}`.")
+    if each.partitions_gone:
+        gone = "1 partition was" if each.partitions_gone == 1 else f"{each.partitions_gone} partitions were"
+        detail = f"{gone} detached or dropped since it was attached: documents of its rows may be left"
+        yield _finding(each, Level.WARN, detail, f"Run `outbox verify` and `outbox repair`, then `{each.command}`.")
 
 
 def _finding(each: AttachmentFacts, level: Level, detail: str, remedy: str) -> Finding:

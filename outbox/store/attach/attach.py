@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,71 +11,81 @@ import psycopg
 from psycopg import Connection, sql
 
 from outbox.errors import Conflict, NotFound
+from outbox.policy.audit import Actor, Source
+from outbox.policy.entity_type import BY_VIEW, KeptBy
 from outbox.ports import Attachment, AttachResult
 from outbox.store.attach import checks, installed, tables, triggers
 from outbox.store.attach.checks import Checked
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
 from outbox.store.attach.triggers import NO_TRUNCATE, drop_function, drop_trigger
+from outbox.store.entity_types import change, declare, declared
 from outbox.store.pool import connect, translated
 from outbox.store.queries import queries
 from outbox.store.schema.patience import in_transaction
 
 
-class AttachedOtherwise(Conflict):
-    """The type is attached already in a way that excludes this one: its documents would be left behind, or written by
-    two sources. Run `outbox detach` for it first, and remove them."""
+class KeptByPayloads(Conflict):
+    """Events with payloads keep this entity type, and an attached table's documents come from the view. Let its
+    producers send no more payloads, run `outbox types set TYPE view`, then attach; nothing was changed."""
 
 
 class NotAttached(NotFound):
     """The table is not attached to the outbox in this way. `outbox attach --help` shows how to do so."""
 
 
-def attach(conn: psycopg.Connection[Any], table: str, *, view: str | None = None, **how: Any) -> AttachResult:
+def attach(
+    conn: psycopg.Connection[Any], table: str, *, view: str = "search_documents", rows: bool = False, **how: Any
+) -> AttachResult:
     """Install the triggers, or renew them. From the commit on, every change of a row writes its events. `how`: as
-    `Attachment` names it."""
+    `Attachment` names it; `rows`: only if the view has the table's rows as documents."""
     source = tables.find(conn, table)
     wanted = Attachment(source.shown, **how)
     wanted = replace(wanted, via=wanted.via.strip() if wanted.via is not None else None)
-    checked = checks.check(conn, source, wanted, view)
-    by_row = wanted.per_row or wanted.payload or tables.row_trigger_reason(source, wanted.columns) != ""
-    wanted = replace(wanted, per_row=by_row)
-    install(conn, source, wanted, checked)
-    return AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _enqueue(conn, source, wanted))
-
-
-def _enqueue(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment) -> str:
-    if not wanted.payload:
-        return ""
-    sending = sql.SQL(
-        "select {}({}, t.{}::text, 'upsert', to_json(t){}) from (select * from {} for update) as t;"
-    ).format(
-        sql.Identifier(source.outbox_schema, "outbox_enqueue"),
-        sql.Literal(wanted.entity_type),
-        sql.Identifier(wanted.id_column or ""),
-        sql.SQL(", routing => t.{}::text").format(sql.Identifier(wanted.routing_column))
-        if wanted.routing_column
-        else sql.SQL(""),
-        source.name,
-    )
-    return sending.as_string(conn)
-
-
-def install(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, checked: Checked) -> None:
-    """In one transaction: no change of the table is without its event meanwhile."""
     there = installed.installed(conn)
-    _refuse_conflicts(wanted, there)
-    same = [each for each in there if each.oid == source.oid and each.attachment.way == wanted.way]
+    checked = checks.check(conn, source, wanted, view, there, rows=rows)
+    wanted = replace(wanted, per_row=wanted.per_row or tables.row_trigger_reason(source, wanted.columns) != "")
+    install(conn, source, wanted, checked, there)
+    return AttachResult(wanted, checked.notes, tables.count_rows(conn, source))
+
+
+def install(
+    conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, checked: Checked, there: list[Installed]
+) -> None:
+    """In one transaction: no change of the table is without its event meanwhile."""
+    same = [each for each in there if each.oid == source.oid and each.attachment.replaced_by(wanted)]
     path = [name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall()]
     function = triggers.function_name(source, wanted)
     put = triggers.statements(conn, source, wanted, function, path, checked.watched)
     kept = set(triggers.trigger_names(wanted).values())
     drops = [drop for each in same for drop in _drops(source, each, kept, function)]
-    in_transaction(conn, lambda: [conn.execute(statement) for statement in (*put, *drops)])
+    had_payloads = any(each.attachment.older for each in same)
+
+    def step() -> None:
+        for statement in (*put, *drops):
+            conn.execute(statement)
+        _declare(conn, wanted.entity_type, had_payloads=had_payloads)
+
+    in_transaction(conn, step)
 
 
-def _drops(source: SourceTable, old: Installed, kept: set[str], function: sql.Identifier) -> list[sql.Composed]:
-    """What an older form, or the other level of triggers, leaves behind."""
+def _declare(conn: psycopg.Connection[Any], entity_type: str, *, had_payloads: bool) -> None:
+    """The view keeps the type from now on. Where the triggers that go have sent payloads, its documents are still to be
+    brought over."""
+    was = declared(conn, entity_type)
+    if was is None:
+        declare(conn, {entity_type: BY_VIEW}, "outbox attach")
+    elif was.kept_by is KeptBy.PAYLOAD:
+        if not had_payloads:
+            raise KeptByPayloads(entity_type)
+        actor = Actor("outbox attach", Source.CLI)
+        change(conn, entity_type, BY_VIEW._replace(moving=True), actor, "its triggers write refreshes now", was)
+
+
+def _drops(
+    source: SourceTable, old: Installed, kept: Collection[str] = (), function: sql.Identifier | None = None
+) -> list[sql.Composed]:
+    """What is left of it beside the triggers and the function that are kept."""
     drops = [drop_trigger(trigger.name, source.name) for trigger in old.triggers if trigger.name not in kept]
     return drops if old.function == function else [*drops, drop_function(old.function)]
 
@@ -85,28 +95,15 @@ def detach(conn: psycopg.Connection[Any], table: str, *, entity_type: str | None
     source = tables.find(conn, table)
     there = [each for each in installed.installed(conn) if each.oid == source.oid]
     chosen = [each for each in there if entity_type in (None, each.attachment.entity_type)]
-    if not chosen:
+    # A partition that was detached from an attached table keeps the refusal of TRUNCATE, and nothing else of ours.
+    once_a_partition = not source.is_partition and any(part.guarded for part in source.partitions)
+    if not chosen and (there or not once_a_partition):
         raise NotAttached(f"{source.shown}{f' as {entity_type}' if entity_type is not None else ''}")
-    drops = [drop for each in chosen for drop in (*_triggers_of(source, each), drop_function(each.function))]
+    drops = [drop for each in chosen for drop in _drops(source, each)]
     if len(chosen) == len(there):
-        drops += [drop_trigger(NO_TRUNCATE, part) for part in source.partitions]
+        drops += [drop_trigger(NO_TRUNCATE, part.name) for part in source.partitions]
     in_transaction(conn, lambda: [conn.execute(drop) for drop in drops])
     return [each.attachment for each in chosen]
-
-
-def _triggers_of(source: SourceTable, each: Installed) -> list[sql.Composed]:
-    return [drop_trigger(trigger.name, source.name) for trigger in each.triggers]
-
-
-def _refuse_conflicts(wanted: Attachment, there: list[Installed]) -> None:
-    """A type is kept by payloads or by refreshes, never both; and a payload names its document by one column."""
-    for other in (each.attachment for each in there if each.attachment.entity_type == wanted.entity_type):
-        same_table = other.table == wanted.table
-        if (same_table and other.way == wanted.way) or not (other.payload or wanted.payload):
-            continue
-        if same_table or (other.payload != wanted.payload and not other.older):
-            how = "with its payload" if other.payload else "by refreshes"
-            raise AttachedOtherwise(f"{other.table} is attached as {other.shown}, {how}")
 
 
 class PostgresAttachments:
@@ -114,11 +111,11 @@ class PostgresAttachments:
         self._url = direct_url
         self._view = view
 
-    def attach(self, wanted: Attachment) -> AttachResult:
+    def attach(self, wanted: Attachment, *, rows: bool = False) -> AttachResult:
         with self._acting() as connection:
-            return attach(connection, wanted.table, **wanted.how(), view=self._view)
+            return attach(connection, wanted.table, **wanted.how(), view=self._view, rows=rows)
 
-    def detach(self, table: str, *, entity_type: str | None) -> list[Attachment]:
+    def detach(self, table: str, *, entity_type: str | None = None) -> list[Attachment]:
         with self._acting() as connection:
             return detach(connection, table, entity_type=entity_type)
 

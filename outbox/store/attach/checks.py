@@ -4,17 +4,18 @@ A trigger that fails would fail the user's own writes: what can be foreseen is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from outbox.ports import Attachment
-from outbox.store.attach import tables
+from outbox.store.attach import documents_view, tables
 from outbox.store.attach import via as vias
-from outbox.store.attach.tables import CannotAttach, Column, SourceTable, TypeFit, always_stored, fit, read_columns
+from outbox.store.attach.documents_view import DocumentsView
+from outbox.store.attach.installed import Installed
+from outbox.store.attach.tables import CannotAttach, Column, SourceTable, TypeFit, always_stored, fit
 from outbox.store.attach.via import Via
 
 
@@ -26,23 +27,40 @@ class Checked:
     notes: tuple[str, ...] = ()
 
 
-def check(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, view: str | None) -> Checked:
+def check(
+    conn: psycopg.Connection[Any],
+    source: SourceTable,
+    wanted: Attachment,
+    view: str,
+    there: Iterable[Installed],
+    *,
+    rows: bool,
+) -> Checked:
     """Raise CannotAttach with everything that stands in the way."""
     first = [*_word_problems(wanted), *tables.table_problems(conn, source), *_column_problems(source, wanted)]
     if first:
         raise CannotAttach(first)
+    found = documents_view.find(conn, view)
+    found.shape.check_ids()
+    payloads = [each for each in there if each.attachment.older and each.attachment.entity_type == wanted.entity_type]
+    lacks = bool(payloads or rows) and not found.has_type(conn, wanted.entity_type, source.name, source.oid)
+    second = [
+        *_payload_problems(source, payloads, lacks and not rows),
+        *found.problems(conn, source, wanted, lacks and rows),
+    ]
+    if second:
+        raise CannotAttach(second)
     via = vias.check(conn, source, wanted.via) if wanted.via is not None else Via(())
     id = via.id if wanted.via is not None else source.columns[wanted.id_column or ""]
-    shape = _view_columns(conn, view)
     problems = [
         *via.problems,
         *_whole_row_problems(source, wanted, via),
         *(_id_problems(source, wanted, id) if id is not None else ()),
-        *(_view_problems(wanted, id, shape, view or "") if id is not None and not wanted.payload else ()),
+        *(_view_problems(wanted, id, found) if id is not None else ()),
     ]
     if problems:
         raise CannotAttach(problems)
-    return Checked(_watched(wanted, via), tuple(_notes(conn, source, wanted, id, shape)))
+    return Checked(_watched(wanted, via), tuple(_notes(conn, source, wanted, id, found)))
 
 
 def _word_problems(wanted: Attachment) -> Iterator[str]:
@@ -56,10 +74,6 @@ def _word_problems(wanted: Attachment) -> Iterator[str]:
         yield f"the type {wanted.entity_type!r} has a colon, which separates type and id in a document's _id."
     if (wanted.id_column is None) == (wanted.via is None):
         yield "give one of --id COLUMN and --via QUERY: it says whose document a changed row belongs to."
-    if wanted.payload and wanted.via is not None:
-        yield "--payload sends the row itself, and --via names other entities. Leave out one of them."
-    if wanted.payload and wanted.columns:
-        yield "--payload sends the row with every change of it. Leave out --columns, or attach without --payload."
 
 
 def _is_text(word: str) -> bool:
@@ -80,24 +94,13 @@ def _column_problems(source: SourceTable, wanted: Attachment) -> Iterator[str]:
                 f"column {name} is a virtual generated column, which triggers do not see. Name the columns that it is "
                 "computed from, or make it STORED."
             )
-    if wanted.payload:
-        yield from _payload_problems(source, wanted)
 
 
-def _payload_problems(source: SourceTable, wanted: Attachment) -> Iterator[str]:
-    id = wanted.id_column
-    if id in source.columns and id not in source.unique:
-        yield (
-            f"column {id} does not name one row by itself: with --payload it must be NOT NULL and have a unique index "
-            "on it alone, or a delete of one row would delete another's document. Add that index, name a column that "
-            "has one, or leave out --payload: then the document is read from the view."
-        )
-    virtual = [column.name for column in source.columns.values() if column.is_virtual and column.name != id]
-    if virtual:
-        yield (
-            f"{', '.join(virtual)}: virtual generated columns are null in a payload. Make them STORED, or leave out "
-            "--payload: then the document is read from the view."
-        )
+def _payload_problems(source: SourceTable, payloads: Iterable[Installed], lacks: bool) -> Iterator[str]:
+    """Refreshes of a type that the view lacks would delete the documents that payloads made."""
+    for other in payloads:
+        if lacks or other.oid != source.oid:
+            yield f"{other.attachment.table} still writes the type's payloads. First run: {other.command}"
 
 
 def _whole_row_problems(source: SourceTable, wanted: Attachment, via: Via) -> Iterator[str]:
@@ -110,7 +113,7 @@ def _whole_row_problems(source: SourceTable, wanted: Attachment, via: Via) -> It
 def _id_problems(source: SourceTable, wanted: Attachment, id: Column) -> Iterator[str]:
     """`id` is a column of the table, or of the query."""
     what = f"column {id.name}" if wanted.via is None else "--via"
-    if not wanted.payload and wanted.via is None and not id.names_an_entity:
+    if wanted.via is None and not id.names_an_entity:
         yield (
             f"{what} is of type {id.shown}, whose text is not the same in every session, so it cannot name an entity. "
             f"Use --via with a query that makes it text, for example with to_char(changed.{id.name}, ...)."
@@ -128,26 +131,19 @@ def _id_problems(source: SourceTable, wanted: Attachment, id: Column) -> Iterato
         yield f"search_outbox_events.entity_type stores {longest} characters. Give a shorter type, or make it text."
 
 
-def _view_problems(wanted: Attachment, id: Column, shape: dict[str, Column], view: str) -> Iterator[str]:
-    if wanted.routing_column is not None and "routing" not in shape:
+def _view_problems(wanted: Attachment, id: Column, view: DocumentsView) -> Iterator[str]:
+    if wanted.routing_column is not None and "routing" not in view.columns:
         yield (
-            f"--routing needs the column `routing` of {view or 'the view'}: it says where a document is now, and the "
+            f"--routing needs the column `routing` of {view.name}: it says where a document is now, and the "
             "event where it was. Add it to the view first, or leave out --routing."
         )
-    if "entity_id" in shape and fit(id, shape["entity_id"]) is TypeFit.NO:
+    ids = view.columns.get("entity_id")
+    if ids is not None and fit(id, ids) is TypeFit.NO:
         what = f"column {id.name} is" if wanted.via is None else "--via returns"
         yield (
-            f"{what} {id.shown}, and ids of {view} are {shape['entity_id'].shown}: no event would find its document. "
+            f"{what} {id.shown}, and ids of {view.name} are {ids.shown}: no event would find its document. "
             "Name the column, or write the query, that gives such ids."
         )
-
-
-def _view_columns(conn: psycopg.Connection[Any], view: str | None) -> dict[str, Column]:
-    if view is None:
-        return {}
-    name = sql.Identifier(*view.split(".")).as_string(conn)
-    row = conn.execute("select to_regclass(%s)::oid::bigint", [name]).fetchone()
-    return read_columns(conn, row[0]) if row and row[0] is not None else {}
 
 
 def _watched(wanted: Attachment, via: Via) -> tuple[str, ...]:
@@ -159,17 +155,15 @@ def _watched(wanted: Attachment, via: Via) -> tuple[str, ...]:
 
 
 def _notes(
-    conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, id: Column | None, shape: dict[str, Column]
+    conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, id: Column | None, view: DocumentsView
 ) -> Iterator[str]:
     reason = tables.row_trigger_reason(source, wanted.columns)
-    if reason and not (wanted.payload or wanted.per_row):
+    if reason and not wanted.per_row:
         yield f"triggers fire for each row: {reason}"
-    if wanted.payload and source.unique.get(wanted.id_column or ""):
-        yield (
-            f"PostgreSQL keeps {wanted.id_column} unique only together with the partition key: two rows with one "
-            f"{wanted.id_column} in two partitions would be one document"
-        )
-    if not wanted.payload and id is not None and "entity_id" in shape and fit(id, shape["entity_id"]) is TypeFit.MAYBE:
-        yield f"ids are {id.shown} here and {shape['entity_id'].shown} in the view: events whose id is none there fail"
+    ids = view.columns.get("entity_id")
+    if id is not None and ids is not None and fit(id, ids) is TypeFit.MAYBE:
+        yield f"ids are {id.shown} here and {ids.shown} in the view: events whose id is none there fail"
     if wanted.via is not None and (scans := vias.scans(conn, source.name, wanted.via)):
         yield f"each change runs --via, which reads a large table as a whole: {scans}. Add an index"
+    if not view.columns:
+        yield f"there is no view {view.name} yet: these events wait until it is created"

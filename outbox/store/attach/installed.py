@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -13,8 +13,9 @@ import psycopg
 from psycopg import sql
 
 from outbox.ports import Attachment, AttachmentFacts
-from outbox.store.attach import via
-from outbox.store.attach.tables import read_columns
+from outbox.store.attach import documents_view, via
+from outbox.store.attach.documents_view import DocumentsView
+from outbox.store.attach.tables import read_columns, read_partitions
 from outbox.store.pool import fetch_rows
 from outbox.store.queries import queries
 
@@ -40,6 +41,8 @@ class Installed:
     function: sql.Identifier
     path: str | None
     needs_row_triggers: bool
+    partitions: int
+    """Those that it had when it was attached, itself included; 0 where it is not partitioned."""
     elsewhere: str
     """The table that it writes to, where that is not the one that producers write to now."""
 
@@ -51,7 +54,7 @@ class Installed:
     def missing_triggers(self) -> tuple[str, ...]:
         wanted = ROW_TRIGGERS if self.attachment.per_row else STATEMENT_TRIGGERS
         there = {trigger.name.removeprefix(PREFIX).rpartition("_")[2] for trigger in self.triggers}
-        return () if there == {""} else tuple(name for name in wanted if name not in there)
+        return tuple(name for name in wanted if name not in there)
 
 
 def installed(conn: psycopg.Connection[Any]) -> list[Installed]:
@@ -67,34 +70,36 @@ def attachments(conn: psycopg.Connection[Any]) -> list[Attachment]:
 
 
 def renewals(conn: psycopg.Connection[Any]) -> Iterator[str]:
-    """The commands that renew attachments of an older form."""
+    """The commands that replace payloads, which release 0.1.0 installed, by refreshes."""
     return (each.command for each in installed(conn) if each.attachment.older)
 
 
-def about(attachment: Attachment) -> str:
+def about(attachment: Attachment, partitions: int) -> str:
     """The trigger's argument. It serves only this: telling people and later commands how the table is attached."""
     told = {
         "type": attachment.entity_type,
         "id": attachment.id_column,
         "via": attachment.via,
         "routing": attachment.routing_column,
-        "payload": attachment.payload,
         "columns": attachment.columns,
         "per_row": attachment.per_row,
+        "partitions": partitions,
     }
     return json.dumps({name: value for name, value in told.items() if value})
 
 
 def _installed(rows: list[Mapping[str, Any]]) -> Installed:
     first = rows[0]
+    told = json.loads(bytes(first["about"]).rstrip(b"\0"))
     return Installed(
-        attachment=_attachment_of(first),
+        attachment=_attachment_of(f"{first['schema']}.{first['relation']}", told),
         oid=first["oid"],
         quoted_table=first["quoted"],
         triggers=tuple(Trigger(row["name"], row["enabled"]) for row in rows),
         function=sql.Identifier(first["function_schema"], first["function"]),
         path=first["path"],
         needs_row_triggers=first["needs_row_triggers"],
+        partitions=told.get("partitions", 0),
         elsewhere=_elsewhere(first),
     )
 
@@ -105,23 +110,16 @@ def _elsewhere(row: Mapping[str, Any]) -> str:
     return "search_outbox_log" if row["to_log"] else "search_outbox_events"
 
 
-def _attachment_of(row: Mapping[str, Any]) -> Attachment:
-    table = f"{row['schema']}.{row['relation']}"
-    arguments = bytes(row["about"]).decode(errors="replace").split("\0")
-    if row["arguments"] > 1:
-        entity_type, id_column, routing, payload = arguments[:4]
-        older = Attachment(table, entity_type, id_column, routing_column=routing or None, per_row=True)
-        return replace(older, payload=True) if payload else replace(older, older=True)
-    told = json.loads(arguments[0])
+def _attachment_of(table: str, told: Mapping[str, Any]) -> Attachment:
     return Attachment(
         table,
         told["type"],
         id_column=told.get("id"),
         via=told.get("via"),
         routing_column=told.get("routing"),
-        payload=told.get("payload", False),
         columns=tuple(told.get("columns", ())),
         per_row=told.get("per_row", False),
+        older=told.get("payload", False),
     )
 
 
@@ -129,14 +127,15 @@ _UNREADABLE = (psycopg.ProgrammingError, psycopg.DataError, psycopg.errors.Query
 
 
 def read_facts(conn: psycopg.Connection[Any], view: str) -> list[AttachmentFacts]:
-    has_view = _has_view(conn, view)
-    return [_facts_of(conn, each, view if has_view else None) for each in installed(conn)]
+    found = documents_view.find(conn, view)
+    return [_facts_of(conn, each, found) for each in installed(conn)]
 
 
-def _facts_of(conn: psycopg.Connection[Any], each: Installed, view: str | None) -> AttachmentFacts:
+def _facts_of(conn: psycopg.Connection[Any], each: Installed, view: DocumentsView) -> AttachmentFacts:
     how = each.attachment
     columns = read_columns(conn, each.oid)
-    unique = {name for name, _ in conn.execute(queries("producers")["unique_columns"], {"oid": each.oid})}
+    partitions = read_partitions(conn, each.oid)
+    open_ones = [part for part in partitions if not part.guarded]
     named = (how.id_column, how.routing_column, *how.columns)
     error, scans = _via(conn, each)
     return AttachmentFacts(
@@ -151,17 +150,13 @@ def _facts_of(conn: psycopg.Connection[Any], each: Installed, view: str | None) 
         replica_blind_triggers=tuple(t.name for t in each.triggers if t.enabled == "O"),
         misses_rows=each.needs_row_triggers and not how.per_row,
         missing_columns=tuple(name for name in named if name is not None and name not in columns),
-        shared_id=how.payload and how.id_column in columns and how.id_column not in unique,
-        truncatable=tuple(_truncatable(conn, each)),
+        truncatable=any(part.oid == each.oid for part in open_ones),
+        new_partitions=tuple(f"{part.schema}.{part.relation}" for part in open_ones if part.oid != each.oid),
+        partitions_gone=max(0, each.partitions - len(partitions) + len(open_ones)),
         via_error=error,
         via_scans=scans,
         has_documents=_has_documents(conn, each, view),
     )
-
-
-def _truncatable(conn: psycopg.Connection[Any], each: Installed) -> Iterator[str]:
-    for (name,) in conn.execute(queries("producers")["without_truncate_guard"], {"oid": each.oid}):
-        yield name
 
 
 def _via(conn: psycopg.Connection[Any], each: Installed) -> tuple[str, str]:
@@ -176,21 +171,10 @@ def _via(conn: psycopg.Connection[Any], each: Installed) -> tuple[str, str]:
         return error.diag.message_primary or type(error).__name__, ""
 
 
-def _has_view(conn: psycopg.Connection[Any], view: str) -> bool:
-    row = conn.execute(
-        "select to_regclass(%s) is not null", [sql.Identifier(*view.split(".")).as_string(conn)]
-    ).fetchone()
-    return row == (True,)
-
-
-def _has_documents(conn: psycopg.Connection[Any], each: Installed, view: str | None) -> bool | None:
-    """None where the view or the table cannot be read, or the table is empty: then nothing can be said."""
-    if view is None or each.attachment.payload:
+def _has_documents(conn: psycopg.Connection[Any], each: Installed, view: DocumentsView) -> bool | None:
+    """None where the view or the table cannot be read: then nothing can be said."""
+    if not view.columns or each.attachment.older:
         return None
-    asking = sql.SQL(queries("producers")["has_entity_type"]).format(view=sql.Identifier(*view.split(".")))
-    filled = sql.SQL("select exists (select from {})").format(sql.SQL(each.quoted_table))
     with suppress(*_UNREADABLE), conn.transaction():
-        if conn.execute(filled).fetchone() != (True,):
-            return None
-        return conn.execute(asking, {"entity_type": each.attachment.entity_type}).fetchone() == (True,)
+        return view.has_type(conn, each.attachment.entity_type, sql.SQL(each.quoted_table), each.oid)
     return None

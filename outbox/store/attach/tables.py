@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -100,6 +100,23 @@ class CannotAttach(OutboxError):
         super().__init__("".join(f"\n  - {problem}" for problem in problems))
 
 
+class TablePartition(NamedTuple):
+    """One of a table's partitions, or the table itself. `guarded`: TRUNCATE is refused there."""
+
+    oid: int
+    schema: str
+    relation: str
+    guarded: bool
+
+    @property
+    def name(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.relation)
+
+
+def read_partitions(conn: psycopg.Connection[Any], oid: int) -> tuple[TablePartition, ...]:
+    return tuple(TablePartition(**row) for row in fetch_rows(conn, queries("producers")["partitions"], {"oid": oid}))
+
+
 @dataclass(frozen=True, slots=True)
 class SourceTable:
     """A user's table, and the schema in which the outbox lives."""
@@ -117,11 +134,11 @@ class SourceTable:
     to_log: bool
     """Whether producers write to the event log instead of search_outbox_events."""
     events_columns: dict[str, Column]
-    partitions: tuple[sql.Identifier, ...]
+    partitions: tuple[TablePartition, ...]
     columns: dict[str, Column]
     primary_key: tuple[str, ...]
-    unique: dict[str, bool]
-    """Columns that are unique by themselves; True where only together with a partition key."""
+    unique: frozenset[str]
+    """Columns that are unique by themselves, or together with a partition key."""
     foreign: frozenset[str]
     """Columns that point to rows of other tables."""
 
@@ -155,21 +172,21 @@ def find(conn: psycopg.Connection[Any], table: str) -> SourceTable:
     outbox = conn.execute(queries("producers")["outbox_schema"]).fetchone()
     if outbox is None:
         raise SchemaMismatch("search_outbox_events is not there")
-    named = {"oid": row["oid"]}
-    partitions = conn.execute(queries("producers")["partitions"], named).fetchall()
-    unique = conn.execute(queries("producers")["unique_columns"], named).fetchall()
-    foreign = conn.execute(queries("producers")["foreign_columns"], named).fetchall()
     return SourceTable(
         **row,
         outbox_schema=outbox[0],
         to_log=outbox[2],
         events_columns=read_columns(conn, outbox[1]),
-        partitions=tuple(sql.Identifier(*part) for part in partitions),
+        partitions=read_partitions(conn, row["oid"]),
         columns=read_columns(conn, row["oid"]),
-        primary_key=tuple(name for (name,) in conn.execute(queries("producers")["primary_key"], named)),
-        unique=dict(sorted(unique, key=lambda pair: not pair[1])),
-        foreign=frozenset(name for (name,) in foreign),
+        primary_key=_names(conn, "primary_key", row["oid"]),
+        unique=frozenset(_names(conn, "unique_columns", row["oid"])),
+        foreign=frozenset(_names(conn, "foreign_columns", row["oid"])),
     )
+
+
+def _names(conn: psycopg.Connection[Any], query: str, oid: int) -> tuple[str, ...]:
+    return tuple(name for (name,) in conn.execute(queries("producers")[query], {"oid": oid}))
 
 
 def _look_up(conn: psycopg.Connection[Any], table: str) -> dict[str, Any] | None:

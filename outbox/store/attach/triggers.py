@@ -51,14 +51,15 @@ def statements(
     watched: Sequence[str],
 ) -> list[sql.Composed]:
     """What installs or renews it. `watched`: on an UPDATE, only rows in which one of these changed count."""
-    body = _payload(conn, source, wanted) if wanted.payload else _refresh(conn, source, wanted, watched)
+    body = _refresh(conn, source, wanted, watched)
     schemas = sql.SQL(", ").join(sql.Identifier(schema) for schema in (*path, "pg_temp"))
     triggers = {kind: sql.Identifier(name) for kind, name in trigger_names(wanted).items()}
     made = _template("function").format(function=function, path=schemas, body=_quoted(conn, body))
+    about = installed.about(wanted, len(source.partitions) if source.kind == "p" else 0)
     put = _template("each_row" if wanted.per_row else "each_statement").format(
-        table=source.name, function=function, about=sql.Literal(installed.about(wanted)), **triggers
+        table=source.name, function=function, about=sql.Literal(about), **triggers
     )
-    return [made, put, *(_refuse_truncate(source, part) for part in source.partitions)]
+    return [made, put, *(_refuse_truncate(source, part.name) for part in source.partitions)]
 
 
 def drop_trigger(name: str, table: sql.Identifier) -> sql.Composed:
@@ -72,22 +73,6 @@ def drop_function(function: sql.Identifier) -> sql.Composed:
 def _refuse_truncate(source: SourceTable, part: sql.Identifier) -> sql.Composed:
     refuse = sql.Identifier(source.outbox_schema, "search_outbox_refuse_truncate")
     return _template("refuse_truncate").format(table=part, refuse=refuse)
-
-
-def _payload(conn: Session, source: SourceTable, wanted: Attachment) -> sql.Composed:
-    id = sql.Identifier(wanted.id_column or "")
-    # It goes through format(), where a per cent sign has a meaning.
-    doubled = sql.SQL(id.as_string(conn).replace("%", "%%"))
-    return _template("payload").format(
-        events=source.events,
-        ids=sql.Identifier(source.outbox_schema, "search_outbox_events"),
-        version=sql.Literal(sql.Identifier(source.outbox_schema, "search_outbox_version").as_string(conn)),
-        id=id,
-        type=sql.Literal(wanted.entity_type),
-        other_row=_quoted(conn, _template("other_row").format(id=doubled)),
-        old_routing=_text("old", wanted.routing_column),
-        new_routing=_text("new", wanted.routing_column),
-    )
 
 
 def _refresh(conn: Session, source: SourceTable, wanted: Attachment, watched: Sequence[str]) -> sql.Composed:

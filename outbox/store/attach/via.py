@@ -5,15 +5,15 @@ where the trigger will have it."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from outbox.store import plans
 from outbox.store.attach.tables import Column, SourceTable, read_columns
 from outbox.store.queries import queries
 
@@ -114,8 +114,8 @@ def _volatile(conn: psycopg.Connection[Any], oid: int) -> Iterator[str]:
 
 
 def _locking(conn: psycopg.Connection[Any]) -> Iterator[str]:
-    nodes = _nodes(_explained(conn, sql.SQL("select * from {}").format(_checked_name(conn))))
-    if any(node["Node Type"] == "LockRows" for node in nodes):
+    plan = plans.explained(conn, sql.SQL("select * from {}").format(_checked_name(conn)))
+    if any(node["Node Type"] == "LockRows" for node in plans.nodes(plan)):
         yield "--via locks rows (FOR UPDATE or FOR SHARE). Leave that out: writers would wait for each other."
 
 
@@ -149,21 +149,9 @@ def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: 
     with conn.transaction(force_rollback=True):
         if path is not None:
             conn.execute("select set_config('search_path', %s, true)", [path])
-        # A small table is read as a whole although it has an index: only what no index can serve counts.
-        conn.execute("select set_config('enable_seqscan', 'off', true)")
-        large = [told for node in _nodes(_explained(conn, query)) if (told := _large_scan(conn, node))]
-        return f"{', '.join(dict.fromkeys(large))}. Plan: {_plan(conn, query)}" if large else ""
-
-
-def _large_scan(conn: psycopg.Connection[Any], node: Mapping[str, Any]) -> str:
-    if node["Node Type"] != "Seq Scan":
-        return ""
-    row = conn.execute(
-        "select max(reltuples)::bigint from pg_class where relname = %s and relkind in ('r', 'p', 'm')",
-        (node["Relation Name"],),
-    ).fetchone()
-    rows = (row and row[0]) or 0
-    return f"{node['Relation Name']} (about {rows} rows)" if rows > LARGE_ROWS else ""
+        read = [each for each in plans.whole_reads(conn, query) if each["rows"] > LARGE_ROWS]
+        large = dict.fromkeys(f"{each['table']} (about {each['rows']} rows)" for each in read)
+        return f"{', '.join(large)}. Plan: {_plan(conn, query)}" if large else ""
 
 
 def _plan(conn: psycopg.Connection[Any], query: sql.Composable) -> str:
@@ -171,16 +159,3 @@ def _plan(conn: psycopg.Connection[Any], query: sql.Composable) -> str:
     rows = conn.execute(sql.SQL("explain (costs off) {}").format(query)).fetchall()
     lines = (" ".join(line.replace("->", "").split()) for (line,) in rows)
     return "; ".join(line for line in lines if not _STAND_IN.match(line))
-
-
-def _explained(conn: psycopg.Connection[Any], query: sql.Composable) -> Mapping[str, Any]:
-    row = conn.execute(sql.SQL("explain (format json) {}").format(query)).fetchone()
-    assert row is not None
-    plan = json.loads(row[0]) if isinstance(row[0], (str, bytes)) else row[0]
-    return dict(plan[0]["Plan"])
-
-
-def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield plan
-    for inner in plan.get("Plans", []):
-        yield from _nodes(inner)

@@ -20,6 +20,7 @@ select max(version), set_config('synchronous_commit', coalesce(nullif(current_se
 -- name: shape
 -- The columns of the view, or nothing where it does not exist. Each with its type as declared, and of the type below all
 -- domains: what to cast to, its name, the schema of its operators, whether equal values may have two texts, its labels.
+-- Last, the same for all: is the view a materialised one?
 with recursive columns as (
     select a.attnum, a.attname, format_type(a.atttypid, a.atttypmod) as declared, a.atttypid as type, a.attcollation
       from pg_attribute a
@@ -35,7 +36,8 @@ select c.attname, c.declared,
             else format_type(t.oid, null) end,
        case t.typname when 'citext' then quote_ident(n.nspname) else 'pg_catalog' end,
        t.typname in ('numeric', 'citext') or coalesce(not l.collisdeterministic, false),
-       array(select e.enumlabel::text from pg_enum e where e.enumtypid = t.oid)
+       array(select e.enumlabel::text from pg_enum e where e.enumtypid = t.oid),
+       (select v.relkind = 'm' from pg_class v where v.oid = to_regclass(%(view)s))
   from columns c
   join below b on b.attnum = c.attnum
   join pg_type t on t.oid = b.type and t.typtype <> 'd'

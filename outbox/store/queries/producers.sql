@@ -11,9 +11,12 @@ select c.oid::bigint as oid, n.nspname as schema, c.relname as relation, c.relki
  where c.oid = coalesce(to_regclass(quote_ident(%(name)s::text)), to_regclass(%(name)s::text))
 
 -- name: partitions
--- Reads: the table itself and, where it has them, all partitions.
-select n.nspname, c.relname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
- where c.oid = %(oid)s::oid or c.oid in (select relid from pg_partition_tree(%(oid)s::oid::regclass)) order by 1, 2
+-- Reads: the table itself and, where it has them, all partitions; each with whether TRUNCATE is refused there.
+select c.oid::bigint as oid, n.nspname as schema, c.relname as relation,
+       exists (select from pg_trigger as t where t.tgrelid = c.oid and t.tgenabled = 'A'
+                  and t.tgname = 'search_outbox_no_truncate') as guarded
+  from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
+ where c.oid = %(oid)s::oid or c.oid in (select relid from pg_partition_tree(%(oid)s::oid::regclass)) order by 2, 3
 
 -- name: columns
 -- Reads: the columns of a table or view. A domain is shown as such and judged by the type under it.
@@ -36,7 +39,7 @@ select a.attname as name, a.attnotnull as not_null, a.attgenerated::text as gene
 -- name: unique_columns
 -- Reads: columns that are unique by themselves, by a valid index without a condition; beside one of them the index may
 -- have only columns by which the table or one of its partitions is partitioned.
-select a.attname, x.indnkeyatts > 1 as beside_others
+select distinct a.attname
   from pg_index as x
   join pg_attribute as a on a.attrelid = x.indrelid and a.attnum = any ((x.indkey::int2[])[0 : x.indnkeyatts - 1])
  where x.indrelid = %(oid)s::oid and x.indisunique and x.indisvalid and x.indpred is null and a.attnotnull
@@ -127,7 +130,7 @@ select r.ev_action::text like '%%{TABLESAMPLECLAUSE%%' from pg_rewrite as r wher
 -- name: installed
 -- Reads: every trigger that `outbox attach` installed. A partition's own copy of one is not listed.
 select t.tgrelid::bigint as oid, n.nspname as schema, c.relname as relation, format('%%I.%%I', n.nspname, c.relname) as quoted,
-       t.tgname as name, t.tgenabled::text as enabled, t.tgnargs::int as arguments, t.tgargs as about,
+       t.tgname as name, t.tgenabled::text as enabled, t.tgargs as about,
        p.oid::bigint as function_oid, f.nspname as function_schema, p.proname as function,
        (select substring(s from '=(.*)') from unnest(p.proconfig) as s where s like 'search\_path=%%') as path,
        position('"search_outbox_log" (' in p.prosrc) > 0 as to_log,
@@ -143,13 +146,20 @@ select t.tgrelid::bigint as oid, n.nspname as schema, c.relname as relation, for
    and t.tgname like 'search\_outbox\_capture%%' and p.proname like 'search\_outbox\_capture%%'
  order by 2, 3, t.tgname
 
--- name: without_truncate_guard
--- Reads: partitions of an attached table, or the table itself, on which TRUNCATE is not refused.
-select c.oid::regclass::text from pg_class as c
- where (c.oid = %(oid)s::oid or c.oid in (select relid from pg_partition_tree(%(oid)s::oid::regclass)))
-   and not exists (select from pg_trigger as t where t.tgrelid = c.oid and t.tgname = 'search_outbox_no_truncate'
-                      and t.tgenabled = 'A')
- order by 1
+-- name: read_relations
+-- Reads: a view and what it reads, itself or by way of other views, each with what it is; nothing where it is not there.
+with recursive read (oid) as (
+    select to_regclass(%(view)s)::oid
+    union
+    select d.refobjid
+      from read
+      join pg_class as c on c.oid = read.oid and c.relkind = 'v'
+      join pg_rewrite as r on r.ev_class = c.oid
+      join pg_depend as d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
+           and d.refclassid = 'pg_class'::regclass
+)
+select c.oid::bigint as oid, c.oid::regclass::text as name, c.relkind::text as kind, c.oid = to_regclass(%(view)s) as itself
+  from read join pg_class as c on c.oid = read.oid order by 2
 
 -- name: has_entity_type
 -- Reads: does the view have a document of this type?

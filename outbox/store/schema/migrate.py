@@ -60,7 +60,7 @@ def migrate(
         dropped = state.drop_slow(conn) if drop_slow_indexes else []
         _tell_types(conn, view, say)
         for command in installed.renewals(conn):
-            say(f"attached in an older form, which goes on working; to write refreshes instead run: {command}")
+            say(f"attached with --payload by release 0.1.0; to read its rows from the view instead run: {command}")
     return [*(migration.name for migration in pending), *(f"dropped index {name}" for name in dropped)]
 
 

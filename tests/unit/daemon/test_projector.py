@@ -16,10 +16,9 @@ from outbox.daemon import batch as batches
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
 from outbox.policy.backoff import Backoff
-from outbox.policy.event import Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import BulkAction, Document, NewerDelete, WriteReport
+from outbox.ports import BulkAction, Document, Named, NewerDelete, WriteReport
 from tests.fakes import FakeRow, MemoryEvents, MemoryQueue
 from tests.fixtures.events import BODY
 from tests.fixtures.inprocess import InProcess, Parts
@@ -453,7 +452,7 @@ class View:
     def has_type(self, entity_type: str) -> bool:
         return True
 
-    def load(self, events: Sequence[Event], *, whole: bool = False) -> dict[UUID, Document]:
+    def load(self, events: Sequence[Named], *, whole: bool = False) -> dict[UUID, Document]:
         self.reads += 1
         if self.away:
             raise DocumentsUnavailable("away")
