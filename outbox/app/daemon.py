@@ -203,7 +203,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     brakes = Brakes(announce, clock)
     documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
     documents.shape().check_ids()
-    declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, clock)
+    declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, boottime)
     names = naming(settings)
     projector = Projector(
         store=events,

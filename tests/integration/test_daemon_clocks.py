@@ -21,11 +21,11 @@ from tests.fixtures.wired import Wire
 TABLE: dict[str, str] = {}
 KAFKA = {"OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "KAFKA_TOPIC": "events"}
 # What counts a lease, or from a time of the database's clock.
-BOOT_CLOCK = {"Claimer", "Leases", "SecondTarget", "SourceTime"}
+BOOT_CLOCK = {"Claimer", "Declarations", "Leases", "SecondTarget", "SourceTime"}
 # What measures how long something took or waits for its turn, here, while the machine is awake.
 OTHER_CLOCK = {
     "BacklogSampler", "Beats", "Brakes", "Debounced", "ElasticSink", "Health", "Lane", "Lookups", "Orders",
-    "Partitions", "PauseGate", "Pruner", "Reclaimer", "ReplayChore", "StreamReader", "Suspects", "Targets", "Underway",
+    "Partitions", "PauseGate", "Pruner", "Reclaimer", "ReplayChore", "SequenceWatch", "StreamReader", "Suspects", "Targets", "Underway",
     "Upkeep", "VerificationNews", "ViewDocuments", "_PacedQuery",
 }  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import sql
 
 from outbox.errors import Conflict
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy, Versions
@@ -82,7 +81,6 @@ def finish(conn: psycopg.Connection[Any], view: str) -> list[str]:
         raise Ambiguous(", ".join(found.mixed))
     shape = read_shape(conn, view)
     if "version" in shape.columns:
-        highest = sql.SQL(asked["highest_in_view"]).format(view=sql.Identifier(*view.split(".")))
-        conn.execute(highest)
+        conn.execute(shape.query(asked["highest_in_view"]))
     in_transaction(conn, lambda: conn.execute(asked["finish"]))
     return sorted(_rows_of_view(conn, view)) if {"version", "routing"} & shape.columns.keys() else []

@@ -17,6 +17,7 @@ ALLOWED = {
     "store/attach/triggers.py: id.as_string(conn).replace('%', '%%')": "a column's name, which psycopg has quoted",
     "store/attach/via.py: via": "the query that the owner of a table attaches",
     "store/entity_events.py: self.id_type": _TYPE,
+    "store/attach/documents_view.py: column.shown": _TYPE,
     "store/filters.py: sql.replace('{entity_id_type}', type_name)": _TYPE,
     "store/filters.py: query.replace(MARK, self.sql)": "conditions that are literals; their values are bound",
     "store/key_bounds.py: self._events.id_type": _TYPE,
@@ -26,7 +27,6 @@ ALLOWED = {
     "store/view_shape.py: self.cast": _TYPE,
     "store/view_shape.py: self.operators": "a schema's name, from PostgreSQL's catalogue",
     "store/view_shape.py: condition": "of `refresh --where`: the operator's own SQL, read-only",
-    "store/view_shape.py: '::' + type_name": "a literal of the caller's",
     "store/view_shape.py: text": "a file's text, given by the caller",
 }
 

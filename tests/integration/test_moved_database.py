@@ -1,0 +1,109 @@
+"""A database that was moved with its rows and without its sequence: versions go on above what was given out."""
+
+import pytest
+
+from outbox.policy.audit import Actor, Source
+from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy, Versions
+from outbox.store.doctor import PostgresDoctor
+from outbox.store.entity_types import PostgresEntityTypes
+from outbox.store.events import catch_up
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import EventTable
+from tests.fixtures.sinks import MemorySink
+from tests.fixtures.wired import Wire
+
+ALICE = Actor("alice", Source.CLI)
+
+
+class Moved:
+    """Ten notes were projected up to version 500; then the rows came to a database whose sequence begins anew."""
+
+    def __init__(self, queue: EventTable) -> None:
+        self.queue = queue
+        self.sink = MemorySink()
+        self.worker = InProcess(Parts(queue.store(), self.sink))
+        queue.value("select setval('search_outbox_version', 490)")
+        for n in range(10):
+            queue.produce(str(n), entity_type="note", payload='{"text": "old"}')
+        self.worker.run()
+        queue.value("select setval('search_outbox_version', 1)")
+
+    def change(self, *ids: int) -> None:
+        for n in ids:
+            self.queue.produce(str(n), entity_type="note", payload='{"text": "new"}')
+
+    def text(self, n: int) -> bytes | None:
+        found = self.sink.documents.get(("articles", f"note:{n}"))
+        return None if found is None else found[1]
+
+    def last_version(self) -> int:
+        return int(self.queue.value("select last_value from search_outbox_version"))
+
+
+@pytest.fixture
+def moved(queue: EventTable) -> Moved:
+    return Moved(queue)
+
+
+def test_changes_after_the_move_are_projected(moved: Moved) -> None:
+    """B6: at its start a worker raises the sequence above what rows tell of, with an audit row."""
+    assert catch_up(moved.queue.pool(), ALICE) == (1, 500)
+    assert moved.last_version() > 500
+    moved.change(*range(10))
+    moved.queue.produce("3", "delete", entity_type="note")
+    moved.worker.run()
+    assert [moved.text(n) for n in range(10)] == [b'{"text": "new"}' if n != 3 else None for n in range(10)]
+    audited = moved.queue.value("select detail from search_outbox_audit where action = 'VERSION_RAISED'")
+    assert audited == {"was": 1, "now": 500, "renumbered": 0}
+
+
+def test_changes_that_were_written_before_anyone_noticed_get_versions_in_their_order(moved: Moved) -> None:
+    moved.change(1, 2, 1)
+    moved.queue.produce("4", "delete", entity_type="note")
+    moved.queue.produce("new", entity_type="note")
+    catch_up(moved.queue.pool(), ALICE)
+    assert moved.queue.value("select detail -> 'renumbered' from search_outbox_audit") == 4
+    moved.worker.run()
+    assert (moved.text(1), moved.text(2), moved.text(4)) == (b'{"text": "new"}', b'{"text": "new"}', None)
+    in_order = "select array_agg(event_version order by seq) from search_outbox_events where entity_id = '1'"
+    versions = moved.queue.value(in_order)
+    assert versions == sorted(versions)
+
+
+def test_an_older_event_that_is_only_late_keeps_its_version(queue: EventTable) -> None:
+    """Written before the newer one was projected: it is older."""
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    late = queue.produce("1", entity_type="note", event_version=5)
+    queue.connection.execute("update search_outbox_events set next_retry_at = now() + interval '1 day'")
+    queue.produce("1", entity_type="note", event_version=900)
+    worker.run()
+    PostgresEntityTypes(queue.pool()).change(
+        "note", EntityType(KeptBy.PAYLOAD), ALICE, "ours", EntityType(KeptBy.PAYLOAD, Versions.PRODUCER)
+    )
+    assert catch_up(queue.pool(), ALICE) is not None
+    assert queue.row(late).event_version == 5
+
+
+def test_versions_of_producers_are_not_ours_to_follow(queue: EventTable) -> None:
+    queue.produce("1", entity_type="price", event_version=1_700_000_000_000)
+    InProcess(Parts(queue.store(), MemorySink())).run()
+    assert catch_up(queue.pool(), ALICE) is None
+    assert int(queue.value("select last_value from search_outbox_version")) < 1_000
+
+
+def test_numbers_that_lookups_drew_count_too(queue: EventTable) -> None:
+    PostgresEntityTypes(queue.pool()).declare({"article": BY_VIEW}, "test")
+    id = queue.produce("1", "refresh")
+    queue.connection.execute(
+        "update search_outbox_events set status = 'done', processed_at = now(), read_version = 7000 where id = %s", [id]
+    )
+    assert catch_up(queue.pool(), ALICE) is not None
+    assert int(queue.value("select last_value from search_outbox_version")) > 7000
+
+
+def test_a_daemon_raises_it_before_its_first_claim_and_the_doctor_says_so_before(moved: Moved, wire: Wire) -> None:
+    doctor = PostgresDoctor(moved.queue.pool(), "search_documents", moved.queue.url)
+    assert doctor.sequence_behind() == (1, 500)
+    wire()
+    assert doctor.sequence_behind() is None
+    assert moved.last_version() > 500
