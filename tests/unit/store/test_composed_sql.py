@@ -14,7 +14,6 @@ ALLOWED = {
     "producers/awaiting.py: call.by_percent.encode()": "a function of ours and the names of its parameters",
     "producers/writing.py: call.by_percent.encode()": "the same",
     "store/attach/installed.py: each.quoted_table": "a table's name, which PostgreSQL has quoted",
-    "store/attach/triggers.py: id.as_string(conn).replace('%', '%%')": "a column's name, which psycopg has quoted",
     "store/attach/via.py: via": "the query that the owner of a table attaches",
     "store/entity_events.py: self.id_type": _TYPE,
     "store/attach/documents_view.py: column.shown": _TYPE,
