@@ -3,18 +3,21 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from uuid import uuid4
 
 from outbox.app import naming
 from outbox.app.reindex import Reindexing, join
 from outbox.config import Settings
 from outbox.ops.entity_types import TypesDesk
 from outbox.ops.reindex.backfill import NotInView
-from outbox.ops.reindex.repair import MOST
-from outbox.ops.reindex.verify import VerifyOptions
-from outbox.policy.audit import Actor
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.drift import HeldDocument, Key, Kind
+from outbox.policy.event import DELETE
 from outbox.policy.naming import Naming
+from outbox.policy.repair_event import RepairEvent
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.scan import ElasticScan
+from outbox.store.acts import PostgresRepairs
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.pool import Database, connect
 
@@ -24,6 +27,7 @@ class IndexedDocuments:
     reindexing: Reindexing
     scan: ElasticScan
     naming: Naming
+    events: PostgresRepairs
 
     def any_of(self, entity_type: str) -> bool:
         """Reads ids until the first; an id that does not tell its type may be of any."""
@@ -37,18 +41,31 @@ class IndexedDocuments:
         )
 
     def bring_over(self, entity_type: str, actor: Actor, reason: str) -> None:
-        backfill, repair = self.reindexing.backfill, self.reindexing.repair
+        backfill = self.reindexing.backfill
         try:
             run = backfill.start([entity_type], actor, reason)
         except NotInView:  # its last entity is gone: all that is left is to remove
             pass
         else:
             backfill.run(run, actor, 0.0)
-        cut = True
-        while cut:
-            plan = repair.plan(VerifyOptions(entity_type, by=actor.name), MOST)
-            repair.write(plan, actor, reason, rate=0.0, expect_deletes=len(plan.findings))
-            cut = plan.cut
+        batch, written = uuid4(), 0
+        for page in self._only_here(entity_type):
+            events = [RepairEvent(Kind.ORPHANED, key, DELETE, None, None, held.routing) for key, held in page]
+            detail = {"events": len(events), "first": events[0].key.entity_id}
+            entry = Entry(Action.REPAIR_SUMMARY, actor, reason, batch, entity_type=entity_type, detail=detail)
+            written += self.events.write(batch, written, events, entry)
+
+    def _only_here(self, entity_type: str) -> Iterator[list[tuple[Key, HeldDocument]]]:
+        """Documents that the view does not have, a page at a time; whatever is open of their entities: payloads from
+        before the change fail, and leave them as they are."""
+        index, truth = self.naming.index_of(entity_type), self.reindexing.backfill.view()
+        self.scan.refresh(index)
+        for page in self.scan.scan(index):
+            keys = {key: held for held in page for key in self.naming.keys_of(held.id, (entity_type,))}
+            own = [key for key in keys if key.entity_type == entity_type]
+            there = truth.present(own)
+            if gone := [(key, keys[key]) for key in own if key not in there]:
+                yield gone
 
 
 @contextmanager
@@ -59,7 +76,9 @@ def open_types(settings: Settings) -> Iterator[TypesDesk]:
     elastic = connect_elastic(settings.elastic)
     database.open()
     try:
-        documents = IndexedDocuments(join(settings, database, elastic), ElasticScan(elastic), naming(settings))
+        documents = IndexedDocuments(
+            join(settings, database, elastic), ElasticScan(elastic), naming(settings), PostgresRepairs(database)
+        )
         yield TypesDesk(PostgresEntityTypes(database), documents, settings.source == "kafka")
     finally:
         elastic.close()

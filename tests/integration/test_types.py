@@ -13,6 +13,7 @@ from outbox.ops.entity_types import HasDocuments, TypesDesk
 from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
 from outbox.sink.scan import ElasticScan
+from outbox.store.acts import PostgresRepairs
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.schema import declaring
 from tests.fixtures.queue import EventTable
@@ -51,7 +52,9 @@ class Moving(World):
 
     def types(self, fuse: list[int] | None = None) -> TypesDesk:
         store: Any = PostgresEntityTypes(self.queue.pool())
-        documents: Any = IndexedDocuments(self.reindexing(), ElasticScan(self.elastic), naming(self.settings))
+        documents: Any = IndexedDocuments(
+            self.reindexing(), ElasticScan(self.elastic), naming(self.settings), PostgresRepairs(self.queue.pool())
+        )
         if fuse is not None:
             store, documents = Mortal(store, fuse), Mortal(documents, fuse)
         return TypesDesk(store, documents, has_records=False, rest=lambda _: None)
@@ -125,6 +128,7 @@ def test_from_the_view_to_payloads_only_without_documents(moving: Moving) -> Non
     with pytest.raises(HasDocuments):
         moving.set(BY_PAYLOAD)
     assert moving.declared() == BY_VIEW
+    moving.es.indices.refresh(index=moving.index)
     moving.es.delete_by_query(index=moving.index, query={"match_all": {}}, refresh=True)
     moving.set(BY_PAYLOAD)
     assert moving.declared() == BY_PAYLOAD
