@@ -165,7 +165,8 @@ def test_of_any_other_type_each_entitys_newest_done_event_stays_and_a_delete_goe
 ) -> None:
     """Beside a view or not: what is declared decides."""
     connection.execute(
-        "create view search_documents as select 'article' as entity_type, '1' as entity_id, json_build_object() as document"
+        "create view search_documents as select 'article' as entity_type, '1' as entity_id,"
+        " json_build_object() as document"
     )
     if kept is not None:
         keep(pool, KeptBy.PAYLOAD if kept == "payload" else KeptBy.VIEW, moving=kept == "moving")
