@@ -66,8 +66,7 @@ class EntityEvents:
             return has_by_entity(connection)
 
     def keys(self, entity_type: str, after: str | None, limit: int, until: str | None = None) -> list[str]:
-        after = after if after is None or self._names(after) else None
-        query = self._query("event_first_keys" if after is None else "event_next_keys")
+        query = self._query("event_keys", after=after is not None and self._names(after))
         named = {"entity_type": entity_type, "after": after, "until": until, "limit": limit}
         return [row[0] for row in rows(self._database, query, named)]
 
@@ -98,8 +97,10 @@ class EntityEvents:
     def _names(self, text: str) -> bool:
         return names_an_id(text, self.id_type)
 
-    def _query(self, name: str) -> sql.Composed:
-        return sql.SQL(self._sql[name]).format(entity_id_type=sql.SQL(self.id_type))
+    def _query(self, name: str, *, after: bool = False) -> sql.Composed:
+        id_type = sql.SQL(self.id_type)
+        beyond = sql.SQL("entity_id > %(after)s::") + id_type if after else sql.SQL("true")
+        return sql.SQL(self._sql[name]).format(entity_id_type=id_type, beyond=beyond)
 
     @cached_property
     def id_type(self) -> LiteralString:

@@ -32,8 +32,8 @@ def world(queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: 
     return world
 
 
-def prune(world: RebuildWorld) -> None:
-    operations(world.settings, world.queue.pool("pruning")).prune.run(0, None, ALICE)
+def prune(world: RebuildWorld, days: float = 5) -> None:
+    operations(world.settings, world.queue.pool("pruning")).prune.run(days, None, ALICE)
 
 
 def repair(world: RebuildWorld) -> None:
@@ -56,7 +56,7 @@ ORDERS = list(permutations([prune, repair, rebuild]))
 
 
 def test_a_rebuild_after_a_prune_has_every_document_that_was_there(world: RebuildWorld) -> None:
-    prune(world)
+    prune(world, 0)
     rebuild(world)
     assert count(world) == 60
     assert world.reindexing().verify.run(VerifyOptions(rate=0)).report.conclusive
@@ -88,10 +88,12 @@ def test_a_swap_is_refused_while_only_the_old_index_has_documents_and_each_is_co
 def test_what_a_delete_removed_comes_back_in_no_order_of_prune_repair_and_rebuild(
     world: RebuildWorld, order: tuple[Callable[[RebuildWorld], None], ...]
 ) -> None:
-    """The delete is newer than an upsert that came after it and was superseded."""
+    """The delete is newer than an upsert that came after it and was superseded, and old enough to be pruned first."""
     newest = world.queue.value("select max(event_version) from search_outbox_events")
-    world.queue.produce("late", "delete", entity_type="note", event_version=newest + 100)
+    delete = world.queue.produce("late", "delete", entity_type="note", event_version=newest + 100)
     world.project()
+    aged = "update search_outbox_events set processed_at = now() - interval '10 days' where id = %s"
+    world.connection.execute(aged, [delete])
     world.queue.produce("late", entity_type="note", event_version=newest + 50)
     world.project()
     for step in (*order, *order):

@@ -57,6 +57,12 @@ def places_of(world: World, index: str | None = None) -> dict[str, list[str]]:
     return found
 
 
+def put_second(world: World, id: str, version: int) -> None:
+    """A second document of one id, under a routing of another shard."""
+    other = next(r for r in "abcdefgh" if not world.es.exists(index=world.index, id=id, routing=r))
+    world.es.index(index=world.index, id=id, routing=other, document={}, version=version, version_type="external")
+
+
 def expected(world: World) -> dict[str, list[str]]:
     rows = world.connection.execute("select entity_id, routing from search_documents").fetchall()
     return {f"article:{id}": [routing] for id, routing in rows}
@@ -65,10 +71,8 @@ def expected(world: World) -> dict[str, list[str]]:
 def test_a_banned_author_and_a_moved_article_are_found_by_verify_and_removed_by_repair(world: Tenants) -> None:
     world.connection.execute("update authors set banned = true where id = 2")
     world.connection.execute("update articles set author_id = 3 where id = 2")
-    copy = {"title": "title 4"}
-    world.es.index(
-        index=world.index, id="article:4", routing="seven", document=copy, version=1, version_type="external"
-    )
+    for id in ("article:1", "article:4"):  # one that is gone and one that is there
+        put_second(world, id, 1)
     desk = world.reindexing().repair
     plan = desk.plan(VerifyOptions(rate=0), 1000)
     assert (plan.by_kind[Kind.ORPHANED], plan.by_kind[Kind.DIFFERENT]) == (21, 1)
@@ -95,10 +99,7 @@ def test_a_backfill_first_notes_where_the_index_holds_documents(world: Tenants, 
 
 
 def test_a_backfill_reports_what_it_cannot_follow(world: Tenants) -> None:
-    other = next(r for r in "abcdefgh" if not world.es.exists(index=world.index, id="article:2", routing=r))
-    world.es.index(
-        index=world.index, id="article:2", routing=other, document={}, version=2**62 + 1, version_type="external"
-    )
+    put_second(world, "article:2", 2**62 + 1)
     desk = world.reindexing().backfill
     done = desk.run(desk.start((), ALICE, "why"), ALICE, 0.0)
     assert (done.written, done.refused) == (40, 1)

@@ -20,27 +20,12 @@ select w.place::int
  where exists (select from {view} d where d.entity_type = w.entity_type
                 and {id} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id)
 
--- name: event_first_keys
--- The first page of one type's keys, by hops over the entity index: an entity with a million events is one hop. The
--- page ends with `until`, where that is given.
-with recursive hop as (
-    (select entity_id from search_outbox_events where entity_type = %(entity_type)s order by entity_id limit 1)
-    union all
-    select (select e.entity_id from search_outbox_events e
-             where e.entity_type = %(entity_type)s and e.entity_id > hop.entity_id
-             order by e.entity_id limit 1)
-      from hop where hop.entity_id is not null
-       and (%(until)s::text is null or hop.entity_id < %(until)s::text::{entity_id_type})
-)
-select entity_id::text from hop
- where entity_id is not null and (%(until)s::text is null or entity_id <= %(until)s::text::{entity_id_type})
- limit %(limit)s
-
--- name: event_next_keys
--- The page after a key.
+-- name: event_keys
+-- A page of one type's keys, from the first or after one, by hops over the entity index: an entity with a million events
+-- is one hop. The page ends with `until`, where that is given.
 with recursive hop as (
     (select entity_id from search_outbox_events
-      where entity_type = %(entity_type)s and entity_id > %(after)s::{entity_id_type} order by entity_id limit 1)
+      where entity_type = %(entity_type)s and {beyond} order by entity_id limit 1)
     union all
     select (select e.entity_id from search_outbox_events e
              where e.entity_type = %(entity_type)s and e.entity_id > hop.entity_id
