@@ -99,8 +99,8 @@ class EntityEvents:
 
     def _query(self, name: str, *, after: bool = False) -> sql.Composed:
         id_type = sql.SQL(self.id_type)
-        beyond = sql.SQL("entity_id > %(after)s::") + id_type if after else sql.SQL("true")
-        return sql.SQL(self._sql[name]).format(entity_id_type=id_type, beyond=beyond)
+        later = sql.SQL("entity_id > %(after)s::") + id_type if after else sql.SQL("true")
+        return sql.SQL(self._sql[name]).format(entity_id_type=id_type, later=later)
 
     @cached_property
     def id_type(self) -> LiteralString:

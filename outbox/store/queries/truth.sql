@@ -25,7 +25,7 @@ select w.place::int
 -- is one hop. The page ends with `until`, where that is given.
 with recursive hop as (
     (select entity_id from search_outbox_events
-      where entity_type = %(entity_type)s and {beyond} order by entity_id limit 1)
+      where entity_type = %(entity_type)s and {later} order by entity_id limit 1)
     union all
     select (select e.entity_id from search_outbox_events e
              where e.entity_type = %(entity_type)s and e.entity_id > hop.entity_id
