@@ -48,7 +48,7 @@ class PageSource(Protocol):
     def raise_version(self, seen: int) -> None: ...
 
 
-class PlaceBook(Protocol):
+class PlaceNotes(Protocol):
     def note(self, places: Sequence[Place]) -> None: ...
     def of(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[Place]]: ...
     def clear(self, places: Sequence[Place]) -> None: ...
@@ -87,7 +87,7 @@ class Copier:
     sink: Sink
     naming: Naming
     index_of: Callable[[str], str]
-    places: PlaceBook
+    places: PlaceNotes
     pace: JobPace
     clears: bool = (
         False  # places: the index in use is written to. A new one has an old one beside it, which has them too
@@ -216,7 +216,7 @@ class Copier:
         return written, met
 
     def _placed(self, page: DocumentPage, portion: Sequence[tuple[str, Document]]) -> list[Outcome]:
-        """Noted before the write: whoever dies after it has told where the document is."""
+        """Noted before the write: where the document is stays known, whoever dies after it."""
         routed = [_place(page, id, document) for id, document in portion if document.routed]
         if routed:
             self.places.note(routed)

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from outbox.ops.reindex.copier import TOO_HIGH
+from outbox.ops.reindex.copier import TOO_HIGH, PlaceNotes
 from outbox.ops.reindex.document_pairs import IndexScan
 from outbox.policy.audit import Actor
 from outbox.policy.drift import HeldDocument, Key
@@ -14,15 +13,11 @@ from outbox.policy.places import Place
 from outbox.ports import Refusal
 
 
-class NotedPlaces(Protocol):
-    def note(self, places: Sequence[Place]) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class HeldPlaces:
     documents: IndexScan
     naming: Naming
-    book: NotedPlaces
+    book: PlaceNotes
     raise_version: Callable[[int, Actor], object]
 
     def note_all(self, types: Sequence[str], actor: Actor) -> Iterator[Sequence[Refusal]]:
