@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from outbox.app.operations import notices, poster, pruning, secret
+from outbox.app.operations import notices, poster, secret
 from outbox.config import Settings
 from outbox.daemon.pruner import Forget, Keep, Pruner
 from outbox.daemon.replay_chore import ReplayChore, ReplayLimits
@@ -20,6 +20,7 @@ from outbox.store.failures import PostgresStatistics
 from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays
+from outbox.store.retention import PostgresRetention
 from outbox.store.webhooks import PostgresWebhooks
 from outbox.store.workers import Workers
 
@@ -53,7 +54,7 @@ def chores(
         deliveries, told, poster(settings), secret(settings), hook.timeout_seconds, hook.retries, announce
     )
     pruner = Pruner(
-        pruning(settings, database),
+        PostgresRetention(database),
         PostgresAudit(database),
         Keep(settings.retention.days, settings.retention.audit_ttl_days, settings.retention.prune_batch_size),
         settings.retention.prune_interval_seconds,

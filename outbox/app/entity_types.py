@@ -9,7 +9,6 @@ from outbox.app import naming
 from outbox.app.reindex import Reindexing, join
 from outbox.config import Settings
 from outbox.ops.entity_types import TypesDesk
-from outbox.ops.reindex.backfill import NotInView
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import HeldDocument, Key, Kind
 from outbox.policy.event import DELETE
@@ -42,12 +41,7 @@ class IndexedDocuments:
 
     def bring_over(self, entity_type: str, actor: Actor, reason: str) -> None:
         backfill = self.reindexing.backfill
-        try:
-            run = backfill.start([entity_type], actor, reason)
-        except NotInView:  # its last entity is gone: all that is left is to remove
-            pass
-        else:
-            backfill.run(run, actor, 0.0)
+        backfill.run(backfill.start([entity_type], actor, reason), actor, 0.0)
         batch, written = uuid4(), 0
         for page in self._only_here(entity_type):
             events = [RepairEvent(Kind.ORPHANED, key, DELETE, None, None, held.routing) for key, held in page]

@@ -27,7 +27,6 @@ from outbox.sink.documents import versions
 from outbox.sink.webhook import Posted, post
 from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
-from outbox.store.documents import ViewDocuments
 from outbox.store.failures import PostgresFailures, PostgresStatistics
 from outbox.store.pool import Database, connect
 from outbox.store.replays import PostgresReplays
@@ -78,7 +77,7 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
         discards=DiscardDesk(PostgresDiscards(database)),
         audit=audit_desk,
         stats=StatsDesk(PostgresStatistics(database)),
-        prune=Retention(EventRetention(pruning(settings, database), audit, rows), audit_desk),
+        prune=Retention(EventRetention(PostgresRetention(database), audit, rows), audit_desk),
         webhooks=WebhookDesk(PostgresWebhooks(database), poster(settings), settings.webhook.url, secret(settings)),
     )
 
@@ -91,12 +90,6 @@ def notices(settings: Settings) -> Callable[[ReplayBatch], Sequence[Notice]]:
 def poster(settings: Settings) -> Callable[[str, Mapping[str, str], bytes], Posted]:
     hook = settings.webhook
     return lambda url, headers, body: post(url, headers, body, hook.timeout_seconds, hook.allowed_hosts)
-
-
-def pruning(settings: Settings, database: Database) -> PostgresRetention:
-    return PostgresRetention(
-        database, has_view=ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).exists
-    )
 
 
 def held_versions(settings: Settings, elastic: Elastic) -> Versions:

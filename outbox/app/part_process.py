@@ -90,7 +90,7 @@ def _backfilling(settings: Settings, database: Database, elastic: Elastic, job: 
     if run is None or run.id != job.id:
         raise NothingToResume
     actor = Actor(job.by, Source.CLI)
-    copier: Copier = copies(settings, database, elastic)(run.entity_types, job.rate / job.share, actor)
+    copier: Copier = copies(settings, database, elastic)(job.rate / job.share, actor)
     copier.pace.busy_rate = BUSY_RATE / job.share
     return copier, lambda refusals: backfills.note_refusals(job.id, refusals)
 

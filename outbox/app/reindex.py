@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 
 from outbox.app import naming
@@ -14,6 +15,8 @@ from outbox.errors import DatabaseDown, NotPermitted, OutboxError
 from outbox.ops.reindex.backfill import BUSY_RATE, BackfillDesk, IndexLost
 from outbox.ops.reindex.copier import IN_FLIGHT, OLD_SECONDS, PAGE, Copier
 from outbox.ops.reindex.document_pairs import DocumentPairs
+from outbox.ops.reindex.held_places import HeldPlaces
+from outbox.ops.reindex.losses import Losses, LossSearch
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.parallel import LOCAL, Parallel, PartEngine, Spread
 from outbox.ops.reindex.part_processes import LocalProcesses, cores
@@ -23,8 +26,9 @@ from outbox.ops.reindex.rebuild_steps import OutOfSight, RebuildSteps, WorkerBar
 from outbox.ops.reindex.refresh import RefreshDesk
 from outbox.ops.reindex.repair import Repair
 from outbox.ops.reindex.stream_mark import StreamMark
-from outbox.ops.reindex.verify import MOST_SAMPLE, Verify
+from outbox.ops.reindex.verify import Verify
 from outbox.policy.audit import Actor, Source
+from outbox.policy.entity_type import BY_VIEW, KeptBy
 from outbox.policy.reindex import Rebuild
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
@@ -33,7 +37,10 @@ from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
 from outbox.store.acts import PostgresEventWriter, PostgresRepairs
+from outbox.store.entity_types import PostgresEntityTypes
+from outbox.store.events import raise_version
 from outbox.store.key_bounds import KeyBounds
+from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database, connect
 from outbox.store.rebuild_parts import PostgresParts
 from outbox.store.reindex import PostgresBackfills, PostgresRebuilds, PostgresVerifications
@@ -139,11 +146,21 @@ def join(
         pairs.remark = remark
         return pairs
 
-    def sides() -> tuple[DocumentPairs, PostgresTruth]:
+    def sides() -> DocumentPairs:
         """For what is written: never from a replica."""
-        truth = _truth(settings, database)
-        return DocumentPairs(truth, ElasticScan(elastic), naming(settings), stream=mark), truth
+        return DocumentPairs(_truth(settings, database), ElasticScan(elastic), naming(settings), stream=mark)
 
+    def search_losses(rebuild: Rebuild, rate: float, on_page: Callable[[int], None]) -> Losses:
+        pairs = sides()
+        search = LossSearch(pairs, rebuild.target, JobPace(rate, pairs.source.backlog_waits), on_page)
+        return search.run(rebuild.old_index, rebuild.new_index)
+
+    places = HeldPlaces(
+        ElasticScan(elastic),
+        naming(settings),
+        PostgresPlaces(database),
+        lambda seen, actor: raise_version(database, seen, actor),
+    )
     owner = new_owner()
     parallel = _parallel(settings, database, owner)
     log, targets = PostgresVerifications(database), settings.elastic.targets
@@ -153,14 +170,15 @@ def join(
         targets,
         PartwiseVerify(parallel, replica=True),
     )
-    repair = Repair(verify, sides, ElasticTombstones(elastic), PostgresRepairs(database))
+    repair = Repair(verify, sides, ElasticTombstones(elastic), places, PostgresRepairs(database))
     rebuilds = PostgresRebuilds(database, owner=owner)
     steps = RebuildSteps(
         rebuilds=rebuilds,
         indices=ElasticNewIndex(elastic),
         crew=WorkerBarrier(rebuilds, _reclaim(settings, database)),
         # Before a swap nothing may be hidden by a replica's lag.
-        verify=Verify(lambda: sides()[0], log, targets, PartwiseVerify(parallel, replica=False)),
+        verify=Verify(sides, log, targets, PartwiseVerify(parallel, replica=False)),
+        search_losses=search_losses,
         make_backfill=copies_of_rebuilds(settings, database, elastic),
         parallel=parallel,
     )
@@ -172,6 +190,8 @@ def join(
         BackfillDesk(
             PostgresBackfills(database, owner=owner),
             lambda: _truth(settings, database),
+            partial(_kept_by_view, database),
+            places.note_all,
             lambda types: keys.estimate(types) or parallel.estimate(types),
             copies(settings, database, elastic),
             parallel,
@@ -186,7 +206,7 @@ def _parallel(settings: Settings, database: Database, owner: str) -> Parallel:
         table_of=lambda work: PostgresParts(database, work, owner=owner),
         space=lambda: KeyBounds(database, settings.documents),
         engine_of=lambda spread, at_once: _engine(settings, spread, at_once),
-        in_view=lambda entity_type: _truth(settings, database).in_view(entity_type),
+        in_view=lambda entity_type: _truth(settings, database).kept_by_view(entity_type),
         cores=cores,
     )
 
@@ -195,6 +215,12 @@ def stream_mark(settings: Settings, database: Database) -> StreamMark | None:
     """One for all comparisons of a process: who has waited in vain once waits less the next time."""
     offsets = stream_offsets(settings)
     return None if offsets is None else StreamMark(offsets, capture=log_capture(settings, database))
+
+
+def _kept_by_view(database: Database, types: Sequence[str], actor: Actor) -> list[str]:
+    """Of these, those that are declared so by now: what nobody had declared is."""
+    declared = PostgresEntityTypes(database).declare(dict.fromkeys(types, BY_VIEW), actor.name)
+    return [kind for kind in types if declared[kind].kept_by is KeptBy.VIEW]
 
 
 def _truth(settings: Settings, database: Database) -> PostgresTruth:
@@ -235,23 +261,21 @@ def copies_of_rebuilds(
         truth = _truth(settings, database)
         index_of = naming(settings).index_of
         types = [kind for kind in truth.types() if index_of(kind) == rebuild.target]
-        if lost := [kind for kind in truth.types_out_of_sight() if index_of(kind) == rebuild.target]:
-            raise OutOfSight(f"documents of {', '.join(lost)} travel in events only")
-        if settings.source == "kafka" and (lost := copier.types_beside(rebuild.old_index, types)):
-            raise OutOfSight(f"documents of {', '.join(lost)} come from Kafka, and the view does not have them")
-        backfill = copier.make(truth, [rebuild.old_index], rate, Actor(rebuild.started_by, Source.CLI))
+        if lost := [kind for kind in truth.out_of_sight() if index_of(kind) == rebuild.target]:
+            raise OutOfSight(f"{', '.join(lost)} is kept by payloads")
+        backfill = copier.make(truth, rate, Actor(rebuild.started_by, Source.CLI))
         backfill.index_of = lambda _: rebuild.new_index
         return backfill, types
 
     return make
 
 
-def copies(settings: Settings, database: Database, elastic: Elastic) -> Callable[[Sequence[str], float, Actor], Copier]:
+def copies(settings: Settings, database: Database, elastic: Elastic) -> Callable[[float, Actor], Copier]:
     copier = _Copier(settings, database, elastic)
 
-    def make(types: Sequence[str], rate: float, actor: Actor) -> Copier:
-        truth = _truth(settings, database)
-        backfill = copier.make(truth, sorted({copier.naming.index_of(kind) for kind in types}), rate, actor)
+    def make(rate: float, actor: Actor) -> Copier:
+        backfill = copier.make(_truth(settings, database), rate, actor)
+        backfill.clears = True
         backfill.lost, backfill.old_seconds, backfill.clock = IndexLost, OLD_SECONDS, boottime
         backfill.pace.busy_rate = BUSY_RATE
         return backfill
@@ -263,23 +287,12 @@ class _Copier:
     """What the copying of a rebuild and that into the index in use have in common."""
 
     def __init__(self, settings: Settings, database: Database, elastic: Elastic) -> None:
-        self.naming = naming(settings)
         self._settings = settings
         self._database = database
-        self._scan = ElasticScan(elastic)
         self._sink = ElasticSink(elastic, settings.batch.bytes, lambda: PAGE)
 
-    def types_beside(self, index: str, types: Sequence[str]) -> list[str]:
-        """Of a sample of its documents, those of other types: nothing in PostgreSQL tells of them."""
-        held = self._scan.sample(index, MOST_SAMPLE, 1)
-        return sorted({key.entity_type for each in held for key in self.naming.keys_of(each.id, ())} - set(types))
-
-    def make(self, truth: PostgresTruth, indexes: Sequence[str], rate: float, actor: Actor) -> Copier:
-        """Raises OutOfSight where documents have a routing that nobody can tell."""
-        routed = not truth.routed_by_view() and any(map(self._scan.is_routed, indexes))
-        if routed and not truth.by_entity:
-            raise OutOfSight("documents of this index have a routing, which only events know")
-        pages = PostgresPages(self._database, truth, self._settings.documents, actor)
+    def make(self, truth: PostgresTruth, rate: float, actor: Actor) -> Copier:
+        pages, names = PostgresPages(self._database, truth, self._settings.documents, actor), naming(self._settings)
         ending = Event()
         pace = JobPace(rate, truth.backlog_waits, rest=ending.wait)
-        return Copier(pages, self._sink, self.naming, self.naming.index_of, routed, pace, ending=ending)
+        return Copier(pages, self._sink, names, names.index_of, PostgresPlaces(self._database), pace, ending=ending)

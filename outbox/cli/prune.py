@@ -32,8 +32,9 @@ def prune(
 ) -> None:
     """Remove what is old: done and discarded events, and audit rows by OUTBOX_AUDIT_TTL_DAYS, in small steps.
 
-    Failed events are never removed. Deletes that an older event may still need stay; without the view OUTBOX_DOCUMENTS,
-    so does each entity's newest event. Exit 3 if there was no time to decide that (`outbox migrate --by-entity` helps).
+    Failed events are never removed. Of entity types that the view does not keep, each entity's newest event stays, and
+    a delete while an older event of its entity does. Exit 3 if there was no time to decide that (`outbox migrate
+    --by-entity` helps).
 
     Examples:
       outbox prune --older-than-days 30 --by alice --dry-run

@@ -52,6 +52,9 @@ def rebuild(
     accept_drift: Annotated[
         int, typer.Option("--accept-drift", help="Be ready although so many documents differ.", metavar="N")
     ] = 0,
+    accept_loss: Annotated[
+        int, typer.Option("--accept-loss", help="Be ready although so many documents of the old index go.", metavar="N")
+    ] = 0,
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
@@ -65,6 +68,7 @@ def rebuild(
     A new index NAME-vN is made; from then on workers write to both, and an event is done when both have it. Then all
     documents are copied, compared, and, after a question, the alias is swapped. The old index stays, and is written to,
     until --finish removes it or --rollback goes back. Killed anywhere, --resume continues; searches never notice.
+    Nothing is swapped while the old index holds documents that the new one lacks and PostgreSQL cannot explain.
 
     Many documents are cut by key into parts, which --parallel processes copy at the same time (as many as there are
     cores, where it is worth it). --rate is that of all together: at the default one process keeps up.
@@ -87,7 +91,7 @@ def rebuild(
             return
         cli.spread_over(desk, parallel, engine, master)
         actor = cli.actor(by or cli.person())
-        with _told(desk, rate, max_refused, accept_drift) as shown:
+        with _told(desk, rate, max_refused, accept_drift, accept_loss) as shown:
             act = _Acting(desk, actor, reason, yes, shown)
             moved = act.start(target, mapping) if not wanted else getattr(act, wanted[0])()
         _print(moved, json=json)
@@ -169,14 +173,16 @@ def _someone() -> bool:
 
 
 @contextmanager
-def _told(desk: Reindexing, rate: float, max_refused: int, accept_drift: int) -> Iterator[ProgressMeter]:
+def _told(
+    desk: Reindexing, rate: float, max_refused: int, accept_drift: int, accept_loss: int
+) -> Iterator[ProgressMeter]:
     """Progress on stderr while it works."""
     from outbox.ops.reindex.rebuild_steps import Choices  # noqa: PLC0415
 
-    if rate < 0 or max_refused < 0 or accept_drift < 0:
-        raise UsageError("--rate, --max-refused and --accept-drift must be 0 or more")
+    if min(rate, max_refused, accept_drift, accept_loss) < 0:
+        raise UsageError("--rate, --max-refused, --accept-drift and --accept-loss must be 0 or more")
     steps = desk.rebuild.steps
-    steps.choices = Choices(rate, max_refused, accept_drift)
+    steps.choices = Choices(rate, max_refused, accept_drift, accept_loss)
     steps.say = steps.crew.say = cli.note
     with meter() as show:
         steps.on_progress = show

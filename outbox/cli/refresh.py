@@ -44,9 +44,6 @@ def refresh(
         str | None,
         typer.Option("--after", help="Continue after this id (ID, or TYPE:ID without --type).", metavar="ID"),
     ] = None,
-    routing: Annotated[
-        str | None, typer.Option("--routing", help="With --id: where its document is, if the view does not say.")
-    ] = None,
     rate: Annotated[float, typer.Option("--rate", help="Most events per second; 0: no limit.", metavar="N")] = 1000.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many there are.")] = False,
     by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
@@ -72,9 +69,9 @@ def refresh(
     if rate < 0:
         raise UsageError("--rate must be 0 (no limit) or more events per second")
     kind, start = _start(entity_type, after)
-    _check(kind, id, where, everything, after, routing)
+    _check(kind, id, where, everything, after)
     with cli.open_reindex() as desk, meter() as show:
-        wish = _wish(desk.refresh, kind, id, where, start, routing, all_types=entity_type is None)
+        wish = _wish(desk.refresh, kind, id, where, start, all_types=entity_type is None)
         counted = sum(desk.refresh.count(wish).values())
         if dry_run:
             _print_count(wish, counted, json=json)
@@ -102,17 +99,13 @@ def _start(entity_type: str | None, after: str | None) -> tuple[str | None, str 
     return named, id
 
 
-def _check(
-    kind: str | None, ids: list[str] | None, where: str | None, everything: bool, after: str | None, routing: str | None
-) -> None:
+def _check(kind: str | None, ids: list[str] | None, where: str | None, everything: bool, after: str | None) -> None:
     if bool(ids) + (where is not None) + everything != 1:
         raise UsageError("give one of --id, --where and --all")
     if kind is None and not everything:
         raise UsageError("--id and --where need --type")
     if ids and after is not None:
         raise UsageError("--after goes with --where and --all, not with --id")
-    if routing is not None and not ids:
-        raise UsageError("--routing goes with --id only")
 
 
 def _wish(
@@ -121,7 +114,6 @@ def _wish(
     ids: list[str] | None,
     where: str | None,
     after: str | None,
-    routing: str | None,
     *,
     all_types: bool,
 ) -> RefreshOptions:
@@ -131,7 +123,7 @@ def _wish(
     if all_types and kind is not None:
         types = [each for each in types if each >= kind]
         after = after if types[:1] == [kind] else None
-    return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, after, routing)
+    return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, after)
 
 
 def _print_count(wish: RefreshOptions, counted: int, *, json: bool) -> None:

@@ -130,7 +130,8 @@ def repair(
 ) -> None:
     """Compare PostgreSQL with the index and write events for what differs, and for nothing else.
 
-    Versions are chosen so that a document edited or deleted by hand is really corrected. Documents that PostgreSQL does
+    Types that the view keeps get refreshes; for payloads versions are chosen so that a document edited or deleted by
+    hand is really corrected. Documents that PostgreSQL does
     not know (unknown) are never deleted; those whose newest event failed are left to `outbox replay`. Audited.
 
     --parallel is for the comparison, as in `outbox verify`; events are written by one process, at --rate.
@@ -184,17 +185,11 @@ def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
             "batch": repaired.batch,
             "written": repaired.written,
             "repaired": repaired.by_kind,
-            "left": repaired.left,
         }
         cli.as_json({"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now})
         return
     right = f", {repaired.right_by_now:,} were right by now" if repaired.right_by_now else ""
     cli.line(f"{repaired.written:,} events written ({_kinds(repaired.by_kind)}){right}; batch {repaired.batch}")
-    if repaired.left:
-        cli.note(
-            f"{repaired.left:,} documents stand twice, under two routings, and no event can remove the second: give the"
-            " view a column `routing`"
-        )
     if plan.failed:
         cli.note(f"{plan.failed:,} documents have a failed event: fix the cause, then `outbox replay`")
 

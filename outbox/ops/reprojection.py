@@ -75,14 +75,12 @@ class ProjectionDesk:
         source = self.source()
         with _patience(source):
             (truth,) = source.load([key], whole=True, by_scan=True)
-            known = source.newest_versions([key]).get(key)
         if truth.failure is not None:
             raise Conflict(f"its document cannot be read: {truth.failure}")
-        held = self.held([self.naming.address(*key, truth.routing or (known[1] if known else None))])
-        if truth.foreign is not None and (known or (held and held[0] is not None)):
+        (held,) = self.held([self.naming.address(*key, truth.routing)]) or [None]
+        if truth.foreign is not None and held is not None:
             raise Unknown(f"{key.entity_type} {key.entity_id}")
-        looked_up, refreshed = source.in_view(key.entity_type), source.refreshed(key.entity_type)
-        return reprojection(truth, known, held[0] if held else None, looked_up=looked_up, refreshed=refreshed)
+        return reprojection(truth, held, viewed=source.kept_by_view(key.entity_type))
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def judge(truth: Truth, held: HeldDocument | None) -> Kind | None:
         return Kind.MISSING
     if truth.version is not None and held.version < truth.version:
         return Kind.STALE
-    if _is_elsewhere(truth, held):
+    if is_elsewhere(truth, held):
         return Kind.DIFFERENT
     if held.source is NO_SOURCE:
         return None
@@ -116,12 +116,13 @@ def judge(truth: Truth, held: HeldDocument | None) -> Kind | None:
 def fields_of(truth: Truth, held: HeldDocument | None) -> tuple[str, ...]:
     if held is None or truth.text is None:
         return ()
-    place = ("_routing",) if _is_elsewhere(truth, held) else ()
+    place = ("_routing",) if is_elsewhere(truth, held) else ()
     return place if held.source is NO_SOURCE else (*place, *differing(_read(truth.text), held.source))
 
 
-def _is_elsewhere(truth: Truth, held: HeldDocument) -> bool:
-    return truth.routed and truth.routing != held.routing
+def is_elsewhere(truth: Truth, held: HeldDocument) -> bool:
+    """Not where the view says; one that is gone should be nowhere."""
+    return truth.routed and (truth.text is None or truth.routing != held.routing)
 
 
 def seen_of(truth: Truth, held: HeldDocument | None) -> tuple[object, ...]:

@@ -96,6 +96,11 @@ class ElasticScan:
         half = len(ids) // 2
         return {**self.held(index, ids[:half], routed=routed), **self.held(index, ids[half:], routed=routed)}
 
+    def known(self, index: str, ids: Sequence[str], *, routed: bool = False) -> set[str]:
+        """Those of these ids that have a document; no source is read."""
+        ask = self._by_search if routed else self._by_id
+        return set(ask(index, ids, source=False))
+
     def _by_id(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[HeldDocument]]:
         """Realtime: also finds what is not searchable yet."""
         option = "" if source else "?_source=false"

@@ -122,9 +122,9 @@ class PostgresEventWriter:
             audit.write(connection, [entry(id, version)])
             return id, version
 
-    def refresh(self, entity_type: str, ids: Sequence[str], routings: Sequence[str | None], entry: Entry) -> int:
+    def refresh(self, entity_type: str, ids: Sequence[str], entry: Entry) -> int:
         """How many were written: one refresh of each."""
-        named = {"entity_type": entity_type, "ids": list(ids), "routings": list(routings)}
+        named = {"entity_type": entity_type, "ids": list(ids)}
         with self._database.transaction() as connection:
             query = typed(self._sql["refresh"], entity_id_type(connection))
             written = connection.execute(query, named).rowcount

@@ -41,7 +41,6 @@ def rows_of(
     query: sql.Composed,
     keys: Sequence[Key],
     names: Callable[[str], bool],
-    limit_ms: int = PAGE_LIMIT_MS,
     **named: object,
 ) -> list[Row]:
     """A query over keys, whose first column is a key's place, from 1. Ids that the column cannot hold have no row."""
@@ -50,7 +49,7 @@ def rows_of(
         return []
     named["types"] = [keys[place - 1].entity_type for place in fits]
     named["ids"] = [keys[place - 1].entity_id for place in fits]
-    found = rows(database, query, named, limit_ms)
+    found = rows(database, query, named)
     return [(fits[row[0] - 1] if row[0] else 0, *row[1:]) for row in found]
 
 
@@ -66,20 +65,8 @@ class EntityEvents:
         with self._database.connection() as connection:
             return has_by_entity(connection)
 
-    def types(self) -> set[str]:
-        return {row[0] for row in rows(self._database, self._query("event_types"), {"most": MOST_TYPES})}
-
-    def types_lately_with_payload(self) -> set[str]:
-        """What the newest done events tell; no index is needed."""
-        return {row[0] for row in rows(self._database, self._query("lately_with_payload"), {"most": 10_000})}
-
-    def lately_with_routing(self) -> bool:
-        """Whether one of the newest done events carries a routing."""
-        return bool(rows(self._database, self._query("lately_with_routing"), {"most": 10_000})[0][0])
-
     def keys(self, entity_type: str, after: str | None, limit: int, until: str | None = None) -> list[str]:
-        after = after if after is None or self._names(after) else None
-        query = self._query("event_first_keys" if after is None else "event_next_keys")
+        query = self._query("event_keys", after=after is not None and self._names(after))
         named = {"entity_type": entity_type, "after": after, "until": until, "limit": limit}
         return [row[0] for row in rows(self._database, query, named)]
 
@@ -88,7 +75,7 @@ class EntityEvents:
 
     def newest(self, keys: Sequence[Key], *, whole: bool, done: bool) -> dict[Key, Truth]:
         """`done`: what the index was made from; otherwise what it should hold once all is settled."""
-        found = {row[0]: row for row in self._of("newest_done" if done else "newest", keys, whole=whole)}
+        found = {row[0]: row for row in self._of("newest", keys, whole=whole, done=done)}
         return {key: _truth(key, found.get(place)) for place, key in enumerate(keys, 1)}
 
     def backlog_waits(self) -> bool:
@@ -104,22 +91,16 @@ class EntityEvents:
         """The highest version that failed, of those that have a failed event."""
         return {keys[row[0] - 1]: row[1] for row in self._of("failed_of", keys)}
 
-    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]:
-        """The highest event version and the routing of each. Without the entity index one pass over all events."""
-        if self.by_entity:
-            found = self._of("newest_versions", keys)
-        else:
-            found = self._of("newest_versions_by_scan", keys, SCAN_LIMIT_MS)
-        return {keys[row[0] - 1]: (row[1], row[2]) for row in found}
-
-    def _of(self, name: str, keys: Sequence[Key], limit_ms: int = PAGE_LIMIT_MS, **named: object) -> list[Row]:
-        return rows_of(self._database, self._query(name), keys, self._names, limit_ms, **named)
+    def _of(self, name: str, keys: Sequence[Key], **named: object) -> list[Row]:
+        return rows_of(self._database, self._query(name), keys, self._names, **named)
 
     def _names(self, text: str) -> bool:
         return names_an_id(text, self.id_type)
 
-    def _query(self, name: str) -> sql.Composed:
-        return sql.SQL(self._sql[name]).format(entity_id_type=sql.SQL(self.id_type))
+    def _query(self, name: str, *, after: bool = False) -> sql.Composed:
+        id_type = sql.SQL(self.id_type)
+        later = sql.SQL("entity_id > %(after)s::") + id_type if after else sql.SQL("true")
+        return sql.SQL(self._sql[name]).format(entity_id_type=id_type, later=later)
 
     @cached_property
     def id_type(self) -> LiteralString:
@@ -139,5 +120,5 @@ def _truth(key: Key, row: Row | None) -> Truth:
     if op == "delete":
         return Truth(key, None, version, routing)
     if size is None:
-        return Truth(key, None, version, routing, "its newest event has no payload, and no view has this entity type")
+        return Truth(key, None, version, routing, "its type is kept by payloads, and its newest event has none")
     return Truth(key, body, version, routing, None, 0 if body is not None else size)

@@ -1,7 +1,7 @@
 """Removes finished events in small steps and keeps what versions still need. Keeps no time."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -10,31 +10,31 @@ import psycopg
 from psycopg import Connection
 
 from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.event import DELETE, UPSERT
 from outbox.policy.prune_steps import PrunePlace, PruneStep
 from outbox.store import audit
+from outbox.store.entity_types import kept_by_view
 from outbox.store.pool import Database
 from outbox.store.queries import queries
-from outbox.store.schema.state import has_by_entity
 
 PRUNE_KEY: Final = 7_306_240_312  # beside the reclaim lock's
-# Asking about open rows or about the newest event reads many rows where no entity index is; longer than this, and the
-# rows in question stay for another pass.
+# Asking for other events of the same entities reads the table where no entity index is; longer than this, and the rows
+# in question stay for another pass.
 QUESTION_LIMIT_MS: Final = 1_000
 ASK_AGAIN_SECONDS: Final = 600.0  # a question that took too long is not asked at every step: the drain would notice
 
 
 class PostgresRetention:
-    """`has_view`: documents come from the view; without it each entity's newest done event stays."""
+    """Of a type that the view keeps nothing has to stay. Of any other each entity's newest done event does, and a
+    delete while an older event of its entity may still come."""
 
-    def __init__(self, database: Database, *, has_view: Callable[[], bool]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._has_view = has_view
         self._sql = queries("pruning")
-        self._not_before: dict[str, float] = {}
+        self._not_before = 0.0
 
     def step(self, before: datetime, place: PrunePlace, rows: int, by: Actor | None = None) -> PruneStep | None:
         """One step, in one transaction, written down in it for a person; None when another process prunes."""
-        has_view = self._has_view()
         with self._database.transaction() as connection:
             locked = connection.execute(self._sql["lock"], {"key": PRUNE_KEY}).fetchone()
             if not locked or not locked[0]:
@@ -43,7 +43,7 @@ class PostgresRetention:
             found = connection.execute(self._sql["candidates"], named).fetchall()
             if not found:
                 return PruneStep(0, 0, 0, place)
-            kept, skipped = self._kept(connection, found, has_view)
+            kept, skipped = self._kept(connection, found)
             gone = [row[0] for row in found if row[0] not in kept]
             attempts = connection.execute(self._sql["remove_attempts"], {"ids": gone}).rowcount
             removed = connection.execute(self._sql["remove"], {"ids": gone}).rowcount
@@ -57,37 +57,28 @@ class PostgresRetention:
             row = connection.execute(self._sql["preview"], {"before": before, "most": most}).fetchone()
             return (row[0], row[1], row[2]) if row else (0, None, None)
 
-    def _kept(
-        self, connection: Connection[Any], found: Sequence[tuple[Any, ...]], has_view: bool
-    ) -> tuple[set[UUID], int]:
-        """The rows that must stay, and how many of them only because the question took too long."""
-        done = [row[0] for row in found if row[2] == "done"]
-        deletes = [row[0] for row in found if row[2] == "done" and row[3] == "delete"]
-        indexed = has_by_entity(connection)
-        kept, skipped = set[UUID](), 0
-        questions = [("newest", done)] if not has_view else []
-        questions += [("deletes_in_use", deletes)]
-        questions += [("deletes_before_open_by_index" if indexed else "deletes_before_open", deletes)]
-        for query, asked in questions:
-            ids = [id for id in asked if id not in kept]
-            answer = self._ask(connection, query, ids) if ids else set()
-            skipped += 0 if answer is not None else len(ids)
-            kept |= set(ids) if answer is None else answer
-        return kept, skipped
+    def _kept(self, connection: Connection[Any], found: Sequence[tuple[Any, ...]]) -> tuple[set[UUID], int]:
+        """The rows that must stay, and how many of them only because the question took too long. What is declared is
+        read before, and locked: a type that the view keeps is not changed before these rows are gone."""
+        viewed = kept_by_view(connection, sorted({row[4] for row in found}))
+        asked = [id for id, _, status, op, kind in found if status == "done" and op in _OPS and kind not in viewed]
+        answer = self._ask(connection, asked) if asked else set()
+        return (set(asked), len(asked)) if answer is None else (answer, 0)
 
-    def _ask(self, connection: Connection[Any], query: str, ids: Sequence[UUID]) -> set[UUID] | None:
+    def _ask(self, connection: Connection[Any], ids: Sequence[UUID]) -> set[UUID] | None:
         """None when it takes too long. A savepoint, so that the step goes on."""
-        if time.monotonic() < self._not_before.get(query, 0.0):
+        if time.monotonic() < self._not_before:
             return None
         try:
             with connection.transaction():
                 connection.execute(_LIMIT, [str(QUESTION_LIMIT_MS)])
-                return {row[0] for row in connection.execute(self._sql[query], {"ids": list(ids)}).fetchall()}
+                return {row[0] for row in connection.execute(self._sql["needed"], {"ids": list(ids)}).fetchall()}
         except psycopg.errors.QueryCanceled:
-            self._not_before[query] = time.monotonic() + ASK_AGAIN_SECONDS
+            self._not_before = time.monotonic() + ASK_AGAIN_SECONDS
             return None
         finally:
             connection.execute(_LIMIT, ["0"])
 
 
+_OPS: Final = (UPSERT, DELETE)
 _LIMIT: Final = "select set_config('statement_timeout', %s, true)"

@@ -1,6 +1,6 @@
 """Reads what PostgreSQL says the index should hold: the view, or each entity's newest event. Writes nothing.
 
-An entity type that the view has is read from the view; any other from the events, which needs the entity index.
+A type that the view keeps is read from the view; any other from the events, which needs the entity index.
 `PostgresTruth` answers a comparison, `PostgresPages` a copy, a page at a time in key order.
 """
 
@@ -15,10 +15,12 @@ from outbox.errors import DocumentsUnavailable, OutboxError
 from outbox.policy.audit import Actor
 from outbox.policy.document import PAGE_BYTES, refused
 from outbox.policy.drift import Key, Truth
+from outbox.policy.entity_type import KeptBy
 from outbox.policy.outcome import Code
 from outbox.ports import Document
 from outbox.store.documents import GONE, UNREAD, ViewDocuments
 from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, rows, rows_of
+from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import Wanted, last_version, raise_version
 from outbox.store.parts import NOT_READ, LookupLimits
 from outbox.store.pool import Database
@@ -51,7 +53,6 @@ class PostgresTruth:
         self._events = EntityEvents(database)
         self._view = view
         self._sql = queries("truth")
-        self._types_asked: dict[str, bool] = {}
 
     # What there is
 
@@ -65,51 +66,44 @@ class PostgresTruth:
     def has_view(self) -> bool:
         return self._documents.usable()
 
-    @cached_property
-    def view_types(self) -> frozenset[str]:
-        if not self.has_view:
-            return frozenset()
-        found = rows(self._database, self._in_view("view_types"), {"most": MOST_TYPES}, SCAN_LIMIT_MS)
-        return frozenset(row[0] for row in found)
-
-    def in_view(self, entity_type: str) -> bool:
-        """Whether the view has this type. Asked for the one where not all are known: whoever means one entity must not
-        wait for a pass over the view."""
-        if not self.has_view or "view_types" in self.__dict__:
-            return entity_type in self.view_types
-        if entity_type not in self._types_asked:
-            found = rows(self._database, self._in_view("view_has_type"), {"entity_type": entity_type})
-            self._types_asked[entity_type] = bool(found[0][0])
-        return self._types_asked[entity_type]
-
-    def refreshed(self, entity_type: str) -> bool:
-        """The view has this type: its documents are written under drawn versions."""
-        return self.in_view(entity_type)
+    def kept_by_view(self, entity_type: str) -> bool:
+        """As declared. A type that nobody has declared is the view's where the view has rows of it."""
+        if entity_type not in self._kept_by_view:
+            self._kept_by_view[entity_type] = self.has_view and self._documents.has_type(entity_type)
+        return self._kept_by_view[entity_type]
 
     def routed_by_view(self) -> bool:
-        return "routing" in self._shape.columns
-
-    def routed_by_events(self) -> bool:
-        return self._events.lately_with_routing()
+        return self.has_view and "routing" in self._shape.columns
 
     def types(self) -> list[str]:
-        """All entity types that can be walked. Raises NeedsEntityIndex where there is nothing to walk by."""
+        """The declared types, and those that the view has, as far as they can be walked. Raises NeedsEntityIndex where
+        there is nothing to walk by."""
         if not self.has_view and not self.by_entity:
             raise NeedsEntityIndex
-        return sorted(self.view_types | (self._events.types() if self.by_entity else set()))
+        return [kind for kind in self._types if self.by_entity or self.kept_by_view(kind)]
 
-    def types_out_of_sight(self) -> list[str]:
-        """Types whose documents travel in events, as far as the newest events tell, and cannot be walked."""
-        if self.by_entity or not self.has_view:
-            return []
-        return sorted(self._events.types_lately_with_payload() - self.view_types)
+    def out_of_sight(self) -> list[str]:
+        """Types that cannot be walked: kept by payloads, and no index finds their newest events."""
+        return [] if self.by_entity else [kind for kind in self._types if not self.kept_by_view(kind)]
+
+    @cached_property
+    def _types(self) -> list[str]:
+        query, named = self._in_view("view_types") if self.has_view else None, {"most": MOST_TYPES}
+        found = rows(self._database, query, named, SCAN_LIMIT_MS) if query else []
+        return sorted({*self._kept_by_view, *(row[0] for row in found)})
+
+    @cached_property
+    def _kept_by_view(self) -> dict[str, bool]:
+        """By type. What is not declared is added when it is asked for."""
+        declared = PostgresEntityTypes(self._database).read()[1]
+        return {kind: about.kept_by is KeptBy.VIEW for kind, about in declared.items()}
 
     # Walking
 
     def keys(self, entity_type: str, after: str | None, limit: int, until: str | None = None) -> list[str]:
         """One page of a type's ids, in the order of their own type. After what no id can be comes the first page;
         up to what no id can be, nothing can be read."""
-        if not self.in_view(entity_type):
+        if not self.kept_by_view(entity_type):
             return self._events.keys(entity_type, after, limit, until)
         if until is not None and not all(self._shape.id.names(bound) for bound in (until, after or until)):
             raise DocumentsUnavailable(f"the ids of {self._view} have another type than when the work began")
@@ -142,11 +136,11 @@ class PostgresTruth:
         if rest and (by_scan or self.by_entity):
             found |= self._events.newest(rest, whole=whole, done=done)
         else:
-            found |= {key: Truth(key, foreign="the view has no entity of this type") for key in rest}
+            found |= {key: Truth(key, foreign="its type is kept by payloads, and no index finds them") for key in rest}
         return [found[key] for key in keys]
 
     def _parted(self, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
-        viewed = {kind for kind in {key.entity_type for key in keys} if self.in_view(kind)}
+        viewed = {kind for kind in {key.entity_type for key in keys} if self.kept_by_view(kind)}
         return [k for k in keys if k.entity_type in viewed], [k for k in keys if k.entity_type not in viewed]
 
     def _from_view(self, keys: Sequence[Key], whole: bool) -> Iterator[tuple[Key, Truth]]:
@@ -157,8 +151,7 @@ class PostgresTruth:
             failure = None if document.failure is None else document.failure.error
             text = None if document.body is None else document.body.decode()
             size = (document.size_bytes or 0) if text is None and failure is None else 0
-            routed = document.routed and document.size_bytes is not None
-            yield key, Truth(key, text, document.version, document.routing, failure, size, routed=routed)
+            yield key, Truth(key, text, None, document.routing, failure, size, routed=document.routed)
 
     def _read_all(self, wanted: Sequence[Wanted], whole: bool) -> Mapping[UUID, Document]:
         """Slow documents use up the time of a lookup; nobody else asks again for those that it did not come to. Each
@@ -179,15 +172,14 @@ class PostgresTruth:
     def failed_of(self, keys: Sequence[Key]) -> Mapping[Key, int]:
         return self._events.failed_of(keys)
 
-    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]:
-        return self._events.newest_versions(keys)
-
     def _in_view(self, name: str) -> sql.Composed:
         return self._shape.query(self._sql[name])
 
     @cached_property
     def _shape(self) -> ViewShape:
-        return self._documents.shape()
+        shape = self._documents.shape()
+        shape.check()
+        return shape
 
 
 class PostgresPages:
@@ -204,7 +196,7 @@ class PostgresPages:
     ) -> list[tuple[str, Document]]:
         """Entities that have a document, after a key and up to another. Empty: there are no more. Large ones come
         without a body."""
-        if self._truth.in_view(entity_type):
+        if self._truth.kept_by_view(entity_type):
             found = self._documents.page(entity_type, after, limit, until)
             if found is not None:
                 return found
@@ -219,11 +211,6 @@ class PostgresPages:
         """The same entities once more, in order; those that are gone too."""
         truths = self._truth.load([Key(entity_type, id) for id in ids], whole=whole, done=True)
         return [_document_of(truth) for truth in truths]
-
-    def routings(self, entity_type: str, ids: Sequence[str]) -> Mapping[str, str | None]:
-        """As their newest events say."""
-        found = self._truth.newest_versions([Key(entity_type, id) for id in ids])
-        return {key.entity_id: routing for key, (_, routing) in found.items()}
 
     def draw(self) -> int:
         return self._documents.draw()
@@ -240,11 +227,10 @@ def _is_there(document: Document) -> bool:
 
 
 def _document_of(truth: Truth) -> Document:
-    routed = truth.routed or truth.routing is not None
     if truth.failure is not None:
         return GONE._replace(failure=refused(truth.failure, Code.PAYLOAD_INVALID))
     if truth.text is None and not truth.size_bytes:
-        return GONE._replace(version=truth.version)
+        return GONE._replace(version=truth.version, routed=truth.routed)
     body = None if truth.text is None else truth.text.encode()
     size = truth.size_bytes if body is None else len(body)
-    return Document(body, size, truth.version, None, truth.routing, routed)
+    return Document(body, size, truth.version, None, truth.routing, truth.routed)

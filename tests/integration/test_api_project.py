@@ -31,22 +31,12 @@ def test_an_entity_of_the_view_is_looked_up_again(console: Served, connection: p
     answer = post(console.client, "/events", ENTITY)
     assert answer.status_code == 202
     assert answer.headers["location"] == f"/api/v1/events/{answer.json()['id']}"
-    assert written(connection) == ("upsert", 5, None, "pending")
+    assert written(connection) == ("refresh", answer.json()["event_version"], None, "pending")
     assert audit_counts(connection) == {"EVENT_REQUESTED": 1}
 
 
 @pytest.mark.usefixtures("view")
-def test_where_elasticsearch_is_ahead_the_text_goes_along_at_its_version(
-    console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
-) -> None:
-    connection.execute("insert into articles values ('7', 'x', 5)")
-    es.index(index=index, id="article:7", document={}, version=99, version_type="external_gte")
-    assert post(console.client, "/events", ENTITY).json()["event_version"] == 99
-    assert written(connection) == ("upsert", 99, '{"title" : "x"}', "pending")
-
-
-@pytest.mark.usefixtures("view")
-def test_where_the_view_names_no_version_it_is_a_refresh_there_or_gone(
+def test_it_is_a_refresh_whether_the_entity_is_there_or_gone(
     console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
 ) -> None:
     connection.execute("insert into articles values ('7', 'x', null), ('8', 'y', null)")
@@ -91,6 +81,15 @@ def test_a_type_that_the_view_lacks_is_sent_from_its_event_and_not_deleted(
     done(connection, 3, '{"n": 1}', "note")
     assert post(console.client, "/events", {**ENTITY, "entity_type": "note"}).status_code == 202
     assert written(connection) == ("upsert", 3, '{"n": 1}', "pending")
+
+
+def test_where_elasticsearch_is_ahead_a_payload_goes_at_its_version(
+    console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
+    done(connection, 3, '{"n": 1}')
+    es.index(index=index, id="article:7", document={}, version=99, version_type="external_gte")
+    assert post(console.client, "/events", ENTITY).json()["event_version"] == 99
+    assert written(connection) == ("upsert", 99, '{"n": 1}', "pending")
 
 
 def test_a_query_that_takes_too_long_is_a_503_that_names_the_index(

@@ -8,10 +8,11 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
 from outbox.ops.reindex import backfill, copier, mismatches, refresh
-from outbox.ops.reindex.backfill import AtWork, IndexLost, NothingToResume, NotInView
+from outbox.ops.reindex.backfill import AtWork, IndexLost, NothingToResume, NotKeptByView
 from outbox.ops.reindex.pacing import LONGEST_DEBT_SECONDS
-from outbox.ops.reindex.refresh import HasVersions, Refreshed, RefreshOptions, RoutingUnknown
-from outbox.store.schema.migrate import migrate
+from outbox.ops.reindex.refresh import Refreshed, RefreshOptions
+from outbox.policy.entity_type import EntityType, KeptBy
+from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.view_shape import BadCondition
 from tests.fixtures.joined import ALICE, ROUTED_VIEW, JoinedWorld
 from tests.fixtures.queue import EventTable
@@ -176,12 +177,12 @@ def test_one_that_dies_while_a_later_page_is_in_the_index_and_an_earlier_one_is_
 def test_types_that_the_view_does_not_have_and_an_index_that_is_not_there_are_refused_by_name(
     world: JoinedWorld,
 ) -> None:
-    with pytest.raises(NotInView, match="it has no entity"):
+    with pytest.raises(NotKeptByView, match="has no entity at all"):
         world.fill_index()
     world.add(1)
-    with pytest.raises(NotInView, match="note") as refused:
+    with pytest.raises(NotKeptByView, match="note") as refused:
         world.fill_index("article", "note")
-    assert "outbox repair" in str(refused.value)
+    assert "outbox types set TYPE view" in str(refused.value)
     world.es.indices.put_settings(index=world.index, settings={"index.blocks.write": True})
     with pytest.raises(IndexLost, match="--resume"):
         world.fill_index()
@@ -191,7 +192,7 @@ def test_types_that_the_view_does_not_have_and_an_index_that_is_not_there_are_re
 
 
 def test_it_steps_back_while_events_wait(world: JoinedWorld) -> None:
-    pace = world.reindexing().backfill.make(["article"], 0.0, ALICE).pace
+    pace = world.reindexing().backfill.make(0.0, ALICE).pace
     rested: list[float] = []
     pace.busy, pace.rest = (lambda: True), rested.append
     pace.took(4000)
@@ -236,20 +237,34 @@ def _compared() -> Any:
     return Compared(rate=0)
 
 
-def test_a_second_document_under_another_routing_is_left_where_the_view_cannot_tell_which_is_right(
+def test_a_second_document_under_a_routing_is_removed_where_the_view_says_none(
     queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
-    migrate(queue.url, by_entity=True)
     world = JoinedWorld(queue, es, elastic_url, absent_index)
     world.add(1)
-    world.refresh(1, routing="here")
+    world.refresh(1)
     world.project()
     there = next(r for r in "abcdefgh" if not es.exists(index=absent_index, id="article:1", routing=r))
     es.index(index=absent_index, id="article:1", routing=there, document={}, version=1, version_type="external")
     desk = world.reindexing().repair
-    repaired = desk.write(desk.plan(_compared(), 100), ALICE, "r", rate=0)
-    assert (repaired.written, repaired.left) == (0, 1)
+    assert desk.write(desk.plan(_compared(), 100), ALICE, "r", rate=0).written == 1
+    world.project()
+    assert not es.exists(index=absent_index, id="article:1", routing=there)
+    assert world.source("article:1") == {"title": "title 1", "comments": 0}
+
+
+def test_a_backfill_declares_what_nobody_has_and_a_type_of_payloads_is_refused(world: JoinedWorld) -> None:
+    world.add(3)
+    world.fill_index("article")
+    types = PostgresEntityTypes(world.queue.pool())
+    assert [(each.entity_type, each.kept_by, each.declared_by) for each in types.list()] == [
+        ("article", KeptBy.VIEW, "alice")
+    ]
+    types.change("article", EntityType(KeptBy.PAYLOAD), ALICE, "why", None)
+    for wanted in ((), ("article",)):
+        with pytest.raises(NotKeptByView):
+            world.fill_index(*wanted)
 
 
 # refresh
@@ -359,26 +374,14 @@ def test_ids_may_be_gone_and_must_be_ids(world: JoinedWorld) -> None:
         written(world, RefreshOptions(["article"], ids=("007",)))
 
 
-def test_types_with_versions_of_their_own_and_routings_that_nobody_knows_are_refused(world: JoinedWorld) -> None:
-    desk = world.reindexing().refresh
-    with pytest.raises(NotInView):
-        desk.types(["note"])
+def test_types_that_the_view_does_not_keep_are_refused(world: JoinedWorld) -> None:
     world.add(3)
-    world.refresh(1, routing="here")
-    world.project()
-    with pytest.raises(RoutingUnknown, match="column `routing`"):
-        written(world, RefreshOptions(["article"], ids=("1",)))
-    migrate(world.queue.url, by_entity=True)
-    assert written(world, RefreshOptions(["article"], ids=("1", "2"))).written == 2
-    routings = "select array_agg(routing order by seq) from search_outbox_events where status = 'pending'"
-    assert world.queue.value(routings) == ["here", None]
-    world.connection.execute(
-        b"drop view search_documents; create view search_documents as select 'article'::text as entity_type,"
-        b" id as entity_id, json_build_object('title', title) as document, 1::bigint as version from articles"
-    )
-    with pytest.raises(HasVersions, match="outbox backfill"):
-        world.reindexing().refresh.types(["article"])
-    assert world.reindexing().refresh.types([]) == []
+    PostgresEntityTypes(world.queue.pool()).change("text", EntityType(KeptBy.PAYLOAD), ALICE, "why", None)
+    desk = world.reindexing().refresh
+    for kind in ("note", "text"):
+        with pytest.raises(NotKeptByView, match=kind):
+            desk.types([kind])
+    assert desk.types([]) == ["article"]
 
 
 def test_a_refresh_of_all_heals_a_restored_database(world: JoinedWorld) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,15 +15,18 @@ from outbox.daemon.pruner import Keep, Pruner
 from outbox.errors import Conflict
 from outbox.facts import Fact, TablePruned, Warned
 from outbox.ops.retention import EventRetention
+from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.policy.inputs import BadRequest
 from outbox.policy.prune_steps import PrunePlace, next_rows
 from outbox.store import retention
 from outbox.store.audit import PostgresAudit
+from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.pool import Database
 from outbox.store.retention import PRUNE_KEY, PostgresRetention
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
 from tests.fixtures.failures import ALICE, audit_counts, open_database, replay_desk, statuses
+from tests.fixtures.waiting import eventually
 
 OLD = "10 days"
 NOW = "0 days"
@@ -69,14 +73,30 @@ def left(connection: psycopg.Connection) -> set[str]:
     return {row[0] for row in rows}
 
 
-def desk(pool: Database, *, view: bool = True) -> EventRetention:
-    store = PostgresRetention(pool, has_view=lambda: view)
-    return EventRetention(store, PostgresAudit(pool), rows_a_step=2, pause=lambda _: None)
+def desk(pool: Database) -> EventRetention:
+    return EventRetention(PostgresRetention(pool), PostgresAudit(pool), rows_a_step=2, pause=lambda _: None)
 
 
-def test_finished_rows_that_are_old_enough_go_with_their_attempts(
+def prune_down_to(pool: Database, connection: psycopg.Connection, expected: set[str]) -> None:
+    """A delete stays while any older transaction of the server is open, such as those of other tests."""
+
+    def reached() -> bool:
+        desk(pool).prune(5, ALICE)
+        assert left(connection) >= expected
+        return left(connection) == expected
+
+    eventually(reached, what="what has to stay")
+
+
+def keep(pool: Database, kept_by: KeptBy, *, moving: bool = False) -> None:
+    about = EntityType(kept_by, moving=moving)
+    PostgresEntityTypes(pool).change("block", about, ALICE, "why", None)
+
+
+def test_of_a_type_that_the_view_keeps_finished_rows_that_are_old_enough_go_with_their_attempts(
     connection: psycopg.Connection, pool: Database, indexed: bool
 ) -> None:
+    keep(pool, KeptBy.VIEW)
     for n in range(5):
         event(connection, f"d{n}", 1)
     event(connection, "x", 1, "discarded")
@@ -91,7 +111,8 @@ def test_finished_rows_that_are_old_enough_go_with_their_attempts(
     assert left(connection) == kept
     assert connection.execute("select count(*) from search_outbox_attempts").fetchone() == (3,)
     assert connection.execute("select count(*) from search_outbox_discards").fetchone() == (0,)
-    rows = connection.execute("select action, actor, detail from search_outbox_audit").fetchall()
+    summaries = "select action, actor, detail from search_outbox_audit where action = 'EVENTS_PRUNE_SUMMARY'"
+    rows = connection.execute(summaries).fetchall()
     assert {row[:2] for row in rows} == {("EVENTS_PRUNE_SUMMARY", "alice")}
     assert (sum(row[2]["removed"] for row in rows), len(rows) > 1) == (6, True), "each step says its own"
 
@@ -103,45 +124,52 @@ def test_a_person_who_is_killed_between_two_steps_has_written_down_what_went(
         raise KeyboardInterrupt
 
     for n in range(5):
-        event(connection, f"d{n}", 1)
-    store = PostgresRetention(pool, has_view=lambda: True)
+        event(connection, f"d{n}", 1, op="refresh")
+    store = PostgresRetention(pool)
     with pytest.raises(KeyboardInterrupt):
         EventRetention(store, PostgresAudit(pool), rows_a_step=2, pause=killed).prune(5, ALICE)
     assert len(left(connection)) == 3
     assert connection.execute("select detail->>'removed' from search_outbox_audit").fetchall() == [("2",)]
 
 
-@pytest.mark.parametrize("status", ["pending", "processing", "failed", "discarded"])
-def test_a_done_delete_stays_while_an_older_event_of_its_entity_may_come_back(
+@pytest.mark.parametrize("status", ["pending", "processing", "failed", "discarded", "done"])
+def test_a_done_delete_stays_while_an_older_event_of_its_entity_is_there(
     connection: psycopg.Connection, pool: Database, indexed: bool, status: str
 ) -> None:
+    """Whatever its state: replayed, retried, or read by a repair it would bring the entity back."""
     event(connection, "a", 1, status, age=NOW)
     kept = {event(connection, "a", 2, op="delete"), "a1"}
     event(connection, "b", 2, op="delete")  # another entity's
     event(connection, "a", 0, op="delete")  # older than the event: it protects nothing
-    found = desk(pool).prune(5, ALICE)
-    assert left(connection) == kept
-    assert (found.removed, found.kept) == (2, 1)
-    connection.execute("update search_outbox_events set status = 'done' where entity_id = 'a' and event_version = 1")
-    desk(pool).prune(5, ALICE)
-    assert left(connection) == {"a1"}
+    prune_down_to(pool, connection, kept)
+    connection.execute("delete from search_outbox_events where entity_id = 'a' and event_version = 1")
+    prune_down_to(pool, connection, set())
 
 
-@pytest.mark.parametrize("how", ["a retry that waits", "a suspect"])
-def test_open_rows_are_found_in_all_their_indexes(
-    connection: psycopg.Connection, pool: Database, indexed: bool, how: str
+def test_a_done_delete_stays_while_a_transaction_from_before_it_is_open(
+    connection: psycopg.Connection, pool: Database, database: str
 ) -> None:
-    event(connection, "a", 1, "pending", age=NOW)
-    kept = {event(connection, "a", 2, op="delete"), "a1"}
-    change = "next_retry_at = now() + interval '1 hour'" if "retry" in how else "abandoned_count = 2"
-    connection.execute(f"update search_outbox_events set {change} where status = 'pending'")
-    desk(pool).prune(5, ALICE)
-    assert left(connection) == kept
+    """It may still write an older event of the entity."""
+    with psycopg.connect(database) as writer:
+        writer.execute("select pg_current_xact_id()")
+        event(connection, "a", 2, op="delete")
+        assert desk(pool).prune(5, ALICE).removed == 0
+    with psycopg.connect(database) as later:
+        later.execute("select pg_current_xact_id()")
+        prune_down_to(pool, connection, set())
 
 
-def test_without_a_view_each_entitys_newest_done_event_stays(
-    connection: psycopg.Connection, pool: Database, indexed: bool
+@pytest.mark.parametrize("kept", [None, "payload", "moving"])
+def test_of_any_other_type_each_entitys_newest_done_event_stays_and_a_delete_goes_after_all_older_ones(
+    connection: psycopg.Connection, pool: Database, indexed: bool, kept: str | None
 ) -> None:
+    """Beside a view or not: what is declared decides."""
+    connection.execute(
+        "create view search_documents as select 'article' as entity_type, '1' as entity_id,"
+        " json_build_object() as document"
+    )
+    if kept is not None:
+        keep(pool, KeptBy.PAYLOAD if kept == "payload" else KeptBy.VIEW, moving=kept == "moving")
     for version in (1, 2, 3):
         event(connection, "a", version)
     event(connection, "b", 1)
@@ -150,10 +178,33 @@ def test_without_a_view_each_entitys_newest_done_event_stays(
     event(connection, "d", 1)
     event(connection, "d", 2, "failed")  # not done: d1 is the newest that reached Elasticsearch
     event(connection, "e", 1, "discarded")
-    desk(pool, view=False).prune(5, ALICE)
-    assert left(connection) == {"a3", "b1", "c2", "d1", "d2"}
-    desk(pool, view=True).prune(5, ALICE)
+    event(connection, "f", 1)
+    event(connection, "f", 2, op="refresh")  # of the time when the view kept it: no truth of a payload type
+    steps = [{"a3", "b1", "c2", "d1", "d2", "f1"}, {"a3", "b1", "d1", "d2", "f1"}]
+    desk(pool).prune(5, ALICE)
+    assert left(connection) == steps[0]
+    prune_down_to(pool, connection, steps[1])
+    keep(pool, KeptBy.VIEW)
+    desk(pool).prune(5, ALICE)
     assert left(connection) == {"d2"}
+
+
+def test_a_type_is_not_declared_otherwise_while_its_events_are_removed(
+    connection: psycopg.Connection, pool: Database, database: str
+) -> None:
+    keep(pool, KeptBy.VIEW)
+    event(connection, "a", 1)
+    with psycopg.connect(database) as changing:
+        changing.execute("update search_outbox_entity_types set kept_by = 'payload'")
+        with ThreadPoolExecutor(1) as one:
+            pruned = one.submit(desk(pool).prune, 5, ALICE)
+            blocked = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+            eventually(
+                lambda: connection.execute(blocked).fetchone() is not None, what="a step that waits for the type"
+            )
+            changing.commit()
+            assert pruned.result(60).removed == 0
+    assert left(connection) == {"a1"}
 
 
 def test_a_discarded_row_that_is_replayed_meanwhile_is_not_removed(
@@ -173,7 +224,7 @@ def test_rows_that_must_stay_are_passed_and_do_not_stop_the_pass(
     for n in range(6):
         event(connection, f"k{n}", 1, "failed", age=NOW)
         event(connection, f"k{n}", 2, op="delete", age="20 days")
-        event(connection, f"g{n}", 1, age="15 days")
+        event(connection, f"g{n}", 1, op="refresh", age="15 days")
     found = desk(pool).prune(5, ALICE)
     assert (found.removed, found.kept) == (6, 6)
     assert {name for name in left(connection) if name.startswith("g")} == set()
@@ -201,7 +252,7 @@ def test_a_dry_run_removes_nothing_and_an_age_must_be_meant(connection: psycopg.
 
 
 def test_one_process_prunes_at_a_time(connection: psycopg.Connection, pool: Database) -> None:
-    event(connection, "a", 1)
+    event(connection, "a", 1, op="refresh")
     with connection.transaction():
         connection.execute("select pg_advisory_xact_lock(%s)", [PRUNE_KEY])
         with pytest.raises(Conflict, match="another process"):
@@ -213,12 +264,10 @@ def test_a_question_that_takes_too_long_keeps_the_row_and_says_so(
     connection: psycopg.Connection, pool: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event(connection, "a", 2, op="delete")
-    event(connection, "b", 1)
-    store = PostgresRetention(pool, has_view=lambda: True)
+    event(connection, "b", 1, op="refresh")
+    store = PostgresRetention(pool)
     monkeypatch.setattr(retention, "QUESTION_LIMIT_MS", 50)
-    slow = dict(store._sql) | {
-        "deletes_before_open": "select id from search_outbox_events, pg_sleep(2) where id = any (%(ids)s)"
-    }
+    slow = dict(store._sql) | {"needed": "select id from search_outbox_events, pg_sleep(2) where id = any (%(ids)s)"}
     monkeypatch.setattr(store, "_sql", slow)
     step = store.step(datetime.now(UTC), PrunePlace(), 100)
     assert step is not None
@@ -238,7 +287,7 @@ class Passes:
         self.facts: list[Fact] = []
         self.now = 0.0
         self.pruner = Pruner(
-            PostgresRetention(pool, has_view=lambda: True),
+            PostgresRetention(pool),
             PostgresAudit(pool),
             Keep(**keep),
             interval_seconds=60,
@@ -259,11 +308,11 @@ def test_a_daemon_prunes_events_by_age_and_writes_a_summary_at_once_then_one_per
 ) -> None:
     passes = Passes(pool, events_days=5, audit_days=0, rows_a_step=2)
     for n in range(5):
-        event(connection, f"a{n}", 1)
+        event(connection, f"a{n}", 1, op="refresh")
     (fact,) = passes.run()
     assert (fact.table, fact.count, fact.nothing_left) == ("search_outbox_events", 5, True)
     assert audit_counts(connection) == {"EVENTS_PRUNE_SUMMARY": 1}
-    event(connection, "later", 1)
+    event(connection, "later", 1, op="refresh")
     passes.run(60)
     assert audit_counts(connection) == {"EVENTS_PRUNE_SUMMARY": 1}
     passes.run(3_600)
@@ -301,7 +350,7 @@ def test_nothing_is_pruned_where_everything_is_kept(connection: psycopg.Connecti
 def test_a_pass_ends_at_half_its_interval(connection: psycopg.Connection, pool: Database) -> None:
     passes = Passes(pool, events_days=5, audit_days=0, rows_a_step=1)
     for n in range(5):
-        event(connection, f"a{n}", 1)
+        event(connection, f"a{n}", 1, op="refresh")
     step = passes.pruner.events.step
 
     def slow(before: datetime, place: PrunePlace, rows: int) -> Any:
@@ -329,14 +378,13 @@ def test_many_rows_that_must_stay_are_walked_over_once_an_hour_only(
 
     passes.pruner.events = type("Noted", (), {"step": staticmethod(noted)})()
     for n in range(4):
-        event(connection, f"k{n}", 1, "failed", age=NOW)
-        event(connection, f"k{n}", 2, op="delete", age="20 days")
+        event(connection, f"k{n}", 1, age="20 days")
     passes.run()
-    event(connection, "later", 1)
+    event(connection, "later", 1, op="refresh")
     (fact,) = passes.run(60)
     assert fact.count == 1
     assert [place == PrunePlace() for place in places] == [True, False]
-    connection.execute("update search_outbox_events set status = 'done' where status = 'failed'")
+    connection.execute("update search_outbox_events set op = 'refresh'")
     assert passes.run(60)[0].count == 0
     assert passes.run(3_600)[0].count == 4
     assert places[-1] == PrunePlace()
@@ -375,8 +423,8 @@ def test_workers_that_are_long_gone_are_forgotten_by_the_daemon(connection: psyc
         " ('beats', '1 second'), ('silent', '23 hours'), ('gone', '25 hours'), ('holds', '25 hours')) w (name, age)"
     )
     connection.execute(
-        "insert into search_outbox_leases (token, owner, start_id, lease_until, ids)"
-        " select gen_random_uuid(), worker_id, start_id, now(), '{}' from search_outbox_workers"
+        "insert into search_outbox_leases (token, owner, start_id, lease_until, ids, revision)"
+        " select gen_random_uuid(), worker_id, start_id, now(), '{}', 1 from search_outbox_workers"
         " where worker_id = 'holds'"
     )
     settings = load_settings({"DATABASE_URL": "postgresql://127.0.0.1/x"})

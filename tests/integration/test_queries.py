@@ -38,6 +38,7 @@ FILLED_IN = {
     "version": "d.version",
     "routing": "null::text",
     "beyond": "d.entity_id > %(after)s",
+    "later": "entity_id > %(after)s",
     "order": "d.entity_id",
     "condition": "true",
 }

@@ -18,6 +18,7 @@ from outbox.ops.reindex.rebuild_steps import (
     NoWayBack,
     OutOfSight,
     TooManyRefused,
+    WouldLose,
 )
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.outcome import Failure, Reason
@@ -512,7 +513,9 @@ def test_routed_documents_keep_their_shard(
     assert drift(world, ready.new_index) == 0
 
 
-def test_large_and_unreadable_documents_do_not_stop_the_copying(world: RebuildWorld) -> None:
+def test_large_and_unreadable_documents_do_not_stop_the_copying_but_what_would_be_lost_the_swap(
+    world: RebuildWorld,
+) -> None:
     world.fill(20)
     world.put("big", "x" * 200_000)
     world.project()
@@ -522,8 +525,11 @@ def test_large_and_unreadable_documents_do_not_stop_the_copying(world: RebuildWo
         b" version from articles"
     )
     world.es.indices.put_mapping(index=f"{world.index}-v1", properties={"body": {"type": "text"}})
-    ready = world.start(mapping={"properties": {"title": {"type": "text"}}})
-    assert ready.refused == 1
+    with pytest.raises(WouldLose, match="1 article"):
+        world.start(mapping={"properties": {"title": {"type": "text"}}})
+    desk, taken = world.taken(accept_loss=1)
+    ready = desk.carry_on(taken)
+    assert (ready.step, ready.refused) == ("ready", 1)
     assert (ready.refusals or [{}])[0]["error"].startswith("unreadable")
     assert world.source("article:big", ready.new_index) is not None
 

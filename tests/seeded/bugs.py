@@ -2,7 +2,8 @@
 
 M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite, M19 to
 M23 those that documents from a view invite, M24 to M27 those that offsets invite,
-M28 one that parts of a large job invite.
+M28 one that parts of a large job invite, M33 and M34 two that declared types and
+places invite.
 """
 
 from pathlib import Path
@@ -194,5 +195,20 @@ BUGS: Final = (
         "M28",
         "the bounds of parts are compared as text: parts overlap and leave keys out",
         (_PARTS + "as_many_documents_are_written_as_there_are_whatever_order_their_texts_have",),
+    ),
+    Bug(
+        "M33",
+        "pruning does not ask what is declared: of no type anything stays",
+        (
+            "integration/test_pruning.py::of_any_other_type_each_entitys_newest_done_event_stays_and_a_delete_goes_after_all_older_ones",
+            "integration/test_truth_by_type.py::a_rebuild_after_a_prune_has_every_document_that_was_there",
+        ),
+    ),
+    Bug(
+        "M34",
+        "a copier notes a document's place after the write",
+        (
+            "unit/ops/test_copier.py::a_place_is_noted_before_the_write_and_every_other_is_left_after_it_under_its_own_number",
+        ),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -25,9 +25,10 @@ class IndexLost(OutboxError):
     the cause (`outbox index check` names it), and continue with `outbox backfill --resume`."""
 
 
-class NotInView(OutboxError):
-    """The view has no entity of this type: its documents come from the events themselves. Send failed ones again with
-    `outbox replay`, or correct what `outbox verify` finds with `outbox repair`; nothing was changed."""
+class NotKeptByView(OutboxError):
+    """This entity type is not kept by the view: its documents come from payloads, or nobody has any. Have the view keep
+    it with `outbox types set TYPE view`, or correct what `outbox verify` finds with `outbox repair`; nothing was
+    changed."""
 
     exit_code = 2
 
@@ -53,27 +54,37 @@ class Backfills(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackfillDesk:
+    """`declare` answers which of these types the view keeps, after it has declared those that nobody had. `note`
+    notes where the index holds documents of these types, and answers what it cannot follow."""
+
     backfills: Backfills
     view: Callable[[], TruthSource]
+    declare: Callable[[Sequence[str], Actor], Sequence[str]]
+    note: Callable[[Sequence[str], Actor], Iterator[Sequence[Refusal]]]
     estimate: Callable[[Sequence[str]], int]
-    make: Callable[[Sequence[str], float, Actor], Copier]
+    make: Callable[[float, Actor], Copier]
     parallel: PartwiseWork
 
     def start(self, types: Sequence[str], actor: Actor, reason: str) -> BackfillRun:
         """Whatever is wrong with the wish is said here, before anything starts. No types: all of the view."""
         reason = read.reason(reason)
-        view = self.view()
-        if missing := sorted(set(types) - view.view_types):
-            raise NotInView(", ".join(missing))
-        chosen = sorted(set(types) or view.view_types)
-        if not chosen:
-            raise NotInView("it has no entity at all")
+        chosen = self.kept_by_view(types, actor)
         newest = self.backfills.newest()
         about = {"started_by": actor.name, "reason": reason, "entity_types": chosen, "total": self.estimate(chosen)}
         begun = self.backfills.begin(dead_owner(newest.owner if newest else None), **about)
         if begun is None:
             raise AtWork(newest.owner or "" if newest else "")
         return begun
+
+    def kept_by_view(self, wanted: Sequence[str], actor: Actor) -> list[str]:
+        view = self.view()
+        chosen = sorted(set(wanted) or filter(view.kept_by_view, view.types()))
+        kept = self.declare([kind for kind in chosen if view.kept_by_view(kind)], actor)
+        if refused := sorted(set(chosen) - set(kept)):
+            raise NotKeptByView(", ".join(refused))
+        if not chosen:
+            raise NotKeptByView("the view has no entity at all")
+        return chosen
 
     def resume(self) -> BackfillRun:
         newest = self.backfills.newest()
@@ -99,8 +110,10 @@ class BackfillDesk:
         return self._newest(run)
 
     def _copy(self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int, str], None]) -> None:
-        backfill = self.make(run.entity_types, rate, actor)
+        backfill = self.make(rate, actor)
         work = Work(WorkKind.BACKFILL, run.id)
+        for refusals in self._noted(run, actor):
+            self._keep(run, None, 0, 0, refusals)
         if self.parallel.wanted(work, run.total or 0, rate, begun=run.cursor is not None):
             self._copy_in_parts(run, work, actor, rate, on_page)
             return
@@ -111,6 +124,11 @@ class BackfillDesk:
                 self._keep(run, cursor, written.count, written.newer, written.refusals)
                 done += written.count + written.newer + len(written.refusals)
                 on_page(done, max(run.total or 0, done), "")
+
+    def _noted(self, run: BackfillRun, actor: Actor) -> Iterator[Sequence[Refusal]]:
+        """Before the first page. Where the view says no routing, there are no places."""
+        begun = run.cursor is not None or run.written or run.newer
+        return iter(()) if begun or not self.view().routed_by_view() else self.note(run.entity_types, actor)
 
     def _copy_in_parts(
         self, run: BackfillRun, work: Work, actor: Actor, rate: float, on_page: Callable[[int, int, str], None]

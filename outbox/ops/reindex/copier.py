@@ -1,7 +1,8 @@
 """Copies PostgreSQL's documents into an index, page by page in key order. Moves no step of a rebuild.
 
-Late and double writes are harmless: what the view says without a version is written under one that was drawn before the
-page was read, anything else under its own; Elasticsearch keeps the higher. Deletes come by events.
+Late and double writes are harmless: what the view says is written under a version that was drawn before the page was
+read, a payload under its own; Elasticsearch keeps the higher. Deletes come by events. Where the view says a routing,
+each place is noted before the write, and every place but the newest is left after it.
 """
 
 import math
@@ -19,6 +20,7 @@ from outbox.policy.drift import DriftFinding, Key, Kind
 from outbox.policy.event import HIGHEST_FOLLOWED
 from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale
+from outbox.policy.places import NotedPlace, left
 from outbox.ports import BulkAction, Clock, Document, Refusal, Sink
 
 PAGE: Final = 1_000
@@ -41,10 +43,15 @@ class PageSource(Protocol):
         self, entity_type: str, after: str | None, limit: int, until: str | None = None
     ) -> Sequence[tuple[str, Document]]: ...
     def documents(self, entity_type: str, ids: Sequence[str], *, whole: bool = False) -> Sequence[Document]: ...
-    def routings(self, entity_type: str, ids: Sequence[str]) -> Mapping[str, str | None]: ...
     def draw(self) -> int: ...
     def last_version(self) -> int: ...
     def raise_version(self, seen: int) -> None: ...
+
+
+class PlaceNotes(Protocol):
+    def note(self, places: Sequence[NotedPlace]) -> None: ...
+    def of(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[NotedPlace]]: ...
+    def clear(self, places: Sequence[NotedPlace]) -> None: ...
 
 
 class DocumentPage(NamedTuple):
@@ -80,8 +87,11 @@ class Copier:
     sink: Sink
     naming: Naming
     index_of: Callable[[str], str]
-    routed: bool  # documents have a routing that only events know
+    places: PlaceNotes
     pace: JobPace
+    clears: bool = (
+        False  # places: the index in use is written to. A new one has an old one beside it, which has them too
+    )
     lost: type[OutboxError] = SecondIndexLost
     old_seconds: float = math.inf  # a rebuild's index remembers deletes for days
     alive: Callable[[], None] = lambda: None  # called while waiting, so that a lease is kept
@@ -156,52 +166,89 @@ class Copier:
 
     def write(self, page: DocumentPage) -> Copied:
         """Until each document is accepted or refused. What was read too long ago is drawn and read once more; so is
-        what met a higher version under a drawn one, which may be a colleague's or from before a restore."""
-        total = Copied()
-        for rounds_left in reversed(range(MOST_ROUNDS)):
+        what met a higher version under a drawn one, which may be a colleague's or from before a restore. What that
+        does not end is reported as refused, never as done."""
+        total, met_before, why = Copied(), set[str](), ""
+        for _ in range(MOST_ROUNDS):
             if self._is_old(page):
                 page = self._read_again(page)
-            written, highest, met = self._write(page)
-            if self._is_old(page) and rounds_left:
+            written, met = self._write(page)
+            if self._is_old(page):
+                why = _TOO_OLD
                 continue
             total.add(written)
-            if not met or not rounds_left:
-                break
-            if highest > self.source.last_version():
-                self.source.raise_version(highest)
-            page = self._read_again(page._replace(found=met))
-        total.newer += len(met)
+            again = self._not_decided(met, met_before, total)
+            if not again:
+                return total
+            page = self._read_again(page._replace(found=[pair for pair in page.found if pair[0] in again]))
+            why = _MET_HIGHER
+        total.refusals += [self._refusal(page, id, why) for id, _ in page.found]
         return total
 
-    def _write(self, page: DocumentPage) -> tuple[Copied, int, list[tuple[str, Document]]]:
-        """Beside what was written: the highest version that a drawn one met, and who met one."""
-        written, highest, met = Copied(), 0, list[tuple[str, Document]]()
-        routings = self._routings(page)
+    def _not_decided(self, met: Mapping[str, Stale], met_before: set[str], total: Copied) -> set[str]:
+        """Of those who met a higher version under a drawn one. A version ahead is one that the sequence has not given
+        out when the refusal is there. Any other is a later read's only under a number drawn after a first refusal: a
+        colleague may have raised the sequence meanwhile."""
+        last = self.source.last_version() if met else 0
+        ahead = [current for stale in met.values() if (current := stale.current or 0) > last]
+        if ahead:
+            self.source.raise_version(max(ahead))
+        again = {id for id, stale in met.items() if (stale.current or 0) > last or id not in met_before}
+        total.newer += len(met) - len(again)
+        met_before.update(met)
+        return again
+
+    def _write(self, page: DocumentPage) -> tuple[Copied, dict[str, Stale]]:
+        """Beside what was written: who met a higher version under a drawn one."""
+        written, met = Copied(), dict[str, Stale]()
         for portion in self._portions(page, written):
-            actions = [self._action(page, id, document, routings) for id, document in portion]
-            for (id, document), action, outcome in zip(portion, actions, self._deliver(actions), strict=True):
+            for (id, document), outcome in zip(portion, self._placed(page, portion), strict=True):
                 if isinstance(outcome, Failure):
-                    written.refusals.append(Refusal(action.index, action.id, outcome.error))
+                    written.refusals.append(self._refusal(page, id, outcome.error))
                 elif not isinstance(outcome, Stale):
                     written.count += 1
                 elif document.version is not None:
                     written.newer += 1
                 elif (outcome.current or 0) > HIGHEST_FOLLOWED:
-                    written.refusals.append(Refusal(action.index, action.id, _TOO_HIGH.format(outcome.current)))
+                    written.refusals.append(self._refusal(page, id, TOO_HIGH.format(outcome.current)))
                 else:
-                    highest = max(highest, outcome.current or 0)
-                    met.append((id, document))
-        return written, highest, met
+                    met[id] = outcome
+        return written, met
+
+    def _placed(self, page: DocumentPage, portion: Sequence[tuple[str, Document]]) -> list[Outcome]:
+        """Noted before the write: where the document is stays known, whoever dies after it."""
+        routed = [_place(page, id, document) for id, document in portion if document.routed]
+        if routed:
+            self.places.note(routed)
+        outcomes = list(self._deliver([self._action(page, id, document) for id, document in portion]))
+        if routed:
+            self._leave(page, portion, outcomes)
+        return outcomes
+
+    def _leave(self, page: DocumentPage, portion: Sequence[tuple[str, Document]], outcomes: list[Outcome]) -> None:
+        """Every place but that of the highest number, under its own. What could not be written stays where it was. Who
+        is gone has no newest place to keep either."""
+        there = {
+            _place(page, id, document): number
+            for number, (id, document) in enumerate(portion)
+            if document.routed and not isinstance(outcomes[number], Failure)
+        }
+        rows = self.places.of([place.key for place in there])
+        going = [(number, place) for noted, number in there.items() for place in left(rows[noted.key])]
+        held = [(number, place) for number, place in going if not place.gone]
+        for (number, _), outcome in zip(held, self._deliver([self._delete(place) for _, place in held]), strict=True):
+            if isinstance(outcome, Failure):
+                outcomes[number] = outcome
+        if self.clears:
+            going += [(number, noted) for noted, number in there.items() if noted.gone]
+            self.places.clear([place for number, place in going if not isinstance(outcomes[number], Failure)])
 
     def _portions(self, page: DocumentPage, written: Copied) -> Iterator[Sequence[tuple[str, Document]]]:
         """Large documents one by one, each read when it is its turn; then all the others."""
         small = list[tuple[str, Document]]()
         for id, document in page.found:
             if document.failure is not None:
-                name = self.naming.id_of(Key(page.entity_type, id))
-                written.refusals.append(
-                    Refusal(self.index_of(page.entity_type), name, f"unreadable: {document.failure.error}")
-                )
+                written.refusals.append(self._refusal(page, id, f"unreadable: {document.failure.error}"))
             elif document.body is None and document.size_bytes:
                 whole = self.source.documents(page.entity_type, [id], whole=True)[0]
                 if whole.body is not None:
@@ -210,17 +257,17 @@ class Copier:
                 small.append((id, document))
         yield small
 
-    def _action(
-        self, page: DocumentPage, id: str, document: Document, routings: Mapping[str, str | None]
-    ) -> BulkAction:
+    def _action(self, page: DocumentPage, id: str, document: Document) -> BulkAction:
         version = page.drawn if document.version is None else document.version
-        routing = document.routing if document.routed else routings.get(id)
         name = self.naming.id_of(Key(page.entity_type, id))
-        return BulkAction(self.index_of(page.entity_type), name, version, routing, document.body)
+        return BulkAction(self.index_of(page.entity_type), name, version, document.routing, document.body)
 
-    def _routings(self, page: DocumentPage) -> Mapping[str, str | None]:
-        unknown = [id for id, document in page.found if not document.routed] if self.routed else []
-        return self.source.routings(page.entity_type, unknown) if unknown else {}
+    def _delete(self, place: NotedPlace) -> BulkAction:
+        index, id = self.index_of(place.key.entity_type), self.naming.id_of(place.key)
+        return BulkAction(index, id, place.drawn, place.routing or None, None)
+
+    def _refusal(self, page: DocumentPage, id: str, error: str) -> Refusal:
+        return Refusal(self.index_of(page.entity_type), self.naming.id_of(Key(page.entity_type, id)), error)
 
     # Sending
 
@@ -254,7 +301,9 @@ class Copier:
         ]
 
 
-_TOO_HIGH: Final = "the index holds version {}, above 2^62: written by hand, and not followed; `outbox rebuild` helps"
+TOO_HIGH: Final = "the index holds version {}, above 2^62: written by hand, and not followed; `outbox rebuild` helps"
+_TOO_OLD: Final = "not written within 30 s of its read, three times: `outbox refresh` when Elasticsearch is quicker"
+_MET_HIGHER: Final = "a version that the database had not given out was there, three times: `outbox refresh` it"
 
 
 def _error(outcome: Outcome) -> str:
@@ -263,6 +312,11 @@ def _error(outcome: Outcome) -> str:
 
 def _is_gone(document: Document) -> bool:
     return document.size_bytes is None and document.failure is None
+
+
+def _place(page: DocumentPage, id: str, document: Document) -> NotedPlace:
+    gone = _is_gone(document)
+    return NotedPlace(Key(page.entity_type, id), gone, "" if gone else document.routing or "", page.drawn)
 
 
 def _delete_of(was: Document) -> Document:

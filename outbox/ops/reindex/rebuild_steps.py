@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from outbox.errors import Conflict, OutboxError
 from outbox.ops.reindex.comparison import Progress
 from outbox.ops.reindex.copier import Copier, SecondIndexLost
+from outbox.ops.reindex.losses import Losses
 from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.audit import Entry
 from outbox.policy.drift import DRIFT, DriftFinding
@@ -59,9 +60,17 @@ class NotAlike(OutboxError):
     with `--resume`, accept it with `--resume --accept-drift N`, or cancel it with `--cancel`."""
 
 
+class WouldLose(OutboxError):
+    """The old index holds documents that the new one lacks, and nothing in PostgreSQL explains it: their events are
+    gone, or no entity has such an id. Nothing was swapped. See `outbox rebuild --status` for the first; have their
+    producer write them again and `--resume`, accept it with `--resume --accept-loss N`, or cancel it with
+    `--cancel`."""
+
+
 class OutOfSight(OutboxError):
     """Not everything that the old index holds could be copied from PostgreSQL. Run `outbox migrate --by-entity` first,
-    so that each entity's newest event can be found; nothing was started."""
+    so that each entity's newest event can be found (with OUTBOX_SOURCE=kafka only the view can say it: `outbox types
+    set TYPE view`); nothing was started."""
 
     exit_code = 78
 
@@ -140,6 +149,7 @@ class Choices:
     rate: float = DEFAULT_RATE
     max_refused: int = MOST_REFUSED
     accept_drift: int = 0
+    accept_loss: int = 0
 
 
 @dataclass(slots=True)
@@ -148,6 +158,7 @@ class RebuildSteps:
     indices: NewIndex
     crew: WorkerBarrier
     verify: Verifying
+    search_losses: Callable[[Rebuild, float, Callable[[int], None]], Losses]
     make_backfill: Callable[[Rebuild, float], tuple[Copier, Sequence[str]]]
     parallel: PartwiseWork
     choices: Choices = field(default_factory=Choices)
@@ -237,8 +248,21 @@ class RebuildSteps:
         if not self._acceptable(found):
             self.advance(rebuild, RebuildStep.VERIFYING, verification_id=found.id, error=found.sentence)
             raise NotAlike(found.sentence)
+        self._check_losses(rebuild, found.id)
         self.say(found.sentence)
         return self.advance(rebuild, RebuildStep.READY, verification_id=found.id)
+
+    def _check_losses(self, rebuild: Rebuild, verification_id: int) -> None:
+        """The comparison knows what PostgreSQL has; this, what only the old index has."""
+
+        def progress(done: int) -> None:
+            self.crew.renew(rebuild)
+            self.on_progress(f"comparing {rebuild.old_index}", done, max(rebuild.total or 0, done), "")
+
+        lost = self.search_losses(rebuild, self.choices.rate, progress)
+        if lost.count > self.choices.accept_loss:
+            self.advance(rebuild, RebuildStep.VERIFYING, verification_id=verification_id, error=lost.sentence)
+            raise WouldLose(lost.sentence)
 
     def _compare(self, rebuild: Rebuild) -> Verification:
         wrong: list[DriftFinding] = []

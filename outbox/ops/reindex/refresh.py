@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
-from outbox.errors import Conflict, UsageError
-from outbox.ops.reindex.backfill import NotInView
+from outbox.errors import UsageError
+from outbox.ops.reindex.backfill import NotKeptByView
 from outbox.ops.reindex.document_pairs import TruthSource
 from outbox.ops.reindex.pacing import JobPace
 from outbox.policy import inputs as read
@@ -21,18 +21,6 @@ DEFAULT_RATE: Final = 1_000.0
 LONGEST_CONDITION: Final = 2_000
 
 
-class HasVersions(Conflict):
-    """The view names versions of its own for this type, and a refresh would go above them: later changes would be
-    refused. Use `outbox backfill` or `outbox repair`, which keep to them; nothing was changed."""
-
-
-class RoutingUnknown(Conflict):
-    """Documents of this type have a routing that only events know. Give the view a column `routing`, or run
-    `outbox migrate --by-entity`; nothing was changed."""
-
-    exit_code = 78
-
-
 class KeySource(Protocol):
     def check(self, condition: str) -> None: ...
     def keys(self, entity_type: str, after: str | None, limit: int, condition: str = ...) -> Sequence[str]: ...
@@ -41,7 +29,7 @@ class KeySource(Protocol):
 
 
 class RefreshEvents(Protocol):
-    def refresh(self, entity_type: str, ids: Sequence[str], routings: Sequence[str | None], entry: Entry) -> int: ...
+    def refresh(self, entity_type: str, ids: Sequence[str], entry: Entry) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +40,6 @@ class RefreshOptions:
     ids: Sequence[str] = ()
     condition: str | None = None
     after: str | None = None
-    routing: str | None = None
 
 
 @dataclass(slots=True)
@@ -72,16 +59,11 @@ class RefreshDesk:
     events: RefreshEvents
 
     def types(self, wanted: Sequence[str]) -> list[str]:
-        """Those that are meant. None: all of the view that are kept by refreshes."""
+        """Those that are meant. None: all that the view keeps."""
         truth = self.truth()
-        if not wanted:
-            return sorted(each for each in truth.view_types if truth.refreshed(each))
-        for each in wanted:
-            if not truth.in_view(each):
-                raise NotInView(each)
-            if not truth.refreshed(each):
-                raise HasVersions(each)
-        return sorted(set(wanted))
+        if refused := sorted(kind for kind in set(wanted) if not truth.kept_by_view(kind)):
+            raise NotKeptByView(", ".join(refused))
+        return sorted(set(wanted) or filter(truth.kept_by_view, truth.types()))
 
     def count(self, wish: RefreshOptions) -> dict[str, int]:
         """How many entities of each type there are, `after` left out of account."""
@@ -106,12 +88,10 @@ class RefreshDesk:
     ) -> None:
         """Each step is one transaction with its audit row. Whoever interrupts it finds in `done` how far it came."""
         self._check(wish)
-        reason, truth = read.reason(reason), self.truth()
-        self._check_routing(wish, truth)
-        pace = JobPace(rate, truth.backlog_waits)
+        reason, pace = read.reason(reason), JobPace(rate, self.truth().backlog_waits)
         for entity_type, ids in self._steps(wish):
             entry = _entry(done.batch, actor, reason, wish, entity_type, ids)
-            written = self.events.refresh(entity_type, ids, _routings(wish, truth, entity_type, ids), entry)
+            written = self.events.refresh(entity_type, ids, entry)
             done.written += written
             done.by_type[entity_type] = done.by_type.get(entity_type, 0) + written
             done.last = Key(entity_type, ids[-1])
@@ -139,20 +119,6 @@ class RefreshDesk:
         if not wish.condition.strip() or "\x00" in wish.condition or len(wish.condition) > LONGEST_CONDITION:
             raise UsageError(f"--where must be one SQL condition of at most {LONGEST_CONDITION:,} characters")
         self.view.check(wish.condition)
-
-    def _check_routing(self, wish: RefreshOptions, truth: TruthSource) -> None:
-        """Written without its routing, a document would stand twice in the index."""
-        known = truth.by_entity or wish.routing is not None or truth.routed_by_view()
-        if not known and truth.routed_by_events():
-            raise RoutingUnknown(", ".join(wish.types))
-
-
-def _routings(wish: RefreshOptions, truth: TruthSource, entity_type: str, ids: Sequence[str]) -> Sequence[str | None]:
-    """Where each document is by now, as far as events know."""
-    if wish.routing is not None or not truth.by_entity:
-        return [wish.routing] * len(ids)
-    known = truth.newest_versions([Key(entity_type, id) for id in ids])
-    return [known.get(Key(entity_type, id), (0, None))[1] for id in ids]
 
 
 def _entry(batch: UUID, actor: Actor, reason: str, wish: RefreshOptions, entity_type: str, ids: Sequence[str]) -> Entry:

@@ -9,19 +9,13 @@ from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
 from outbox.ops.reindex.comparison import Progress
-from outbox.ops.reindex.document_pairs import DocumentPairs, TruthSource
+from outbox.ops.reindex.document_pairs import DocumentPairs
+from outbox.ops.reindex.held_places import HeldPlaces
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.verify import Enough, Verification, Verify, VerifyOptions
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.drift import DRIFT, DriftFinding, HeldDocument, Key, Kind, Truth
-from outbox.policy.repair_event import (
-    RepairEvent,
-    needs_refresh,
-    refresh,
-    repair_event,
-    too_many_deletes,
-    without_needless_text,
-)
+from outbox.policy.drift import DRIFT, DriftFinding, HeldDocument, Key, Kind, Truth, is_elsewhere
+from outbox.policy.repair_event import RepairEvent, refresh, repair_event, too_many_deletes
 
 DEFAULT_LIMIT: Final = 10_000
 MOST: Final = 100_000
@@ -62,7 +56,6 @@ class Repaired:
     written: int = 0
     by_kind: dict[str, int] = field(default_factory=dict)
     right_by_now: int = 0
-    left: int = 0  # a second document under another routing, which no refresh reaches: the view does not say which
 
     def count(self, events: Sequence[RepairEvent], written: int) -> None:
         self.written += written
@@ -74,13 +67,15 @@ class Repair:
     def __init__(
         self,
         verify: Verify,
-        sides: Callable[[], tuple[DocumentPairs, TruthSource]],
+        sides: Callable[[], DocumentPairs],
         tombstones: Tombstones,
+        places: HeldPlaces,
         events: RepairEvents,
     ) -> None:
         self._verify = verify
         self._sides = sides
         self._tombstones = tombstones
+        self._places = places
         self._events = events
 
     def plan(
@@ -113,14 +108,10 @@ class Repair:
         """Each step is one transaction with its audit row; both sides are read once more right before it."""
         if too_many_deletes(plan.findings, plan.verification.report.compared, expect_deletes):
             raise ManyDeletes(f"{plan.by_kind[Kind.ORPHANED]:,} of {plan.verification.report.compared:,} compared")
-        repaired, pace = Repaired(uuid4()), JobPace(rate)
-        sides, versions = self._sides()
+        repaired, pace, sides = Repaired(uuid4()), JobPace(rate), self._sides()
         for done, step in enumerate(_steps(plan.findings), 1):
-            found = list(self._repairs(step[0].index, step, sides, versions))
-            events = [made for made in found if made is not None]
-            left = sum(made is None for made in found)
-            repaired.left += left
-            repaired.right_by_now += len(step) - len(events) - left
+            events = self._repairs(step[0].index, step, sides, actor)
+            repaired.right_by_now += len(step) - len(events)
             if events:
                 entry = _entry(repaired.batch, actor, reason, step[0].index, events)
                 repaired.count(events, self._events.write(repaired.batch, repaired.written, events, entry))
@@ -129,50 +120,37 @@ class Repair:
         return repaired
 
     def _repairs(
-        self, index: str, step: Sequence[DriftFinding], sides: DocumentPairs, versions: TruthSource
-    ) -> Iterator[RepairEvent | None]:
-        """The events to be written. None: one that no event can repair."""
+        self, index: str, step: Sequence[DriftFinding], sides: DocumentPairs, actor: Actor
+    ) -> list[RepairEvent]:
+        """The events to be written. Where the view says a routing, other places are noted before: the refresh removes
+        what is there."""
         if index not in sides.routed:
             sides.prepare(index)
         extra = {f.key: f for f in step if f.key is not None and f.kind is Kind.ORPHANED}
         keys = [f.key for f in step if f.key is not None]
         now = {truth.key: (truth, held) for truth, held in sides.both(index, keys)}
-        routings = self._routings(now, versions) if sides.routed[index] else {}
-        gone = self._gone(index, now, routings, sides, versions)
+        gone = self._gone(index, now, sides)
+        elsewhere = [(key, held) for key, (truth, found) in now.items() for held in found if is_elsewhere(truth, held)]
+        self._places.note(index, elsewhere, actor)
+        made = []
         for key, (truth, found) in now.items():
             one, held = _one_of(truth, found, extra.get(key))
-            if needs_refresh(truth, refreshed=versions.refreshed(key.entity_type)):
-                made = refresh(one, held, routings.get(key), gone=truth.text is None)
-                unreachable = made is not None and one is not truth and not truth.routed
-                yield from [None] if unreachable else [made] if made else []
-            elif made := repair_event(one, held, gone.get(key), routings.get(key)):
-                yield without_needless_text(made, one, looked_up=versions.in_view(key.entity_type))
-
-    def _routings(
-        self, now: Mapping[Key, tuple[Truth, Sequence[HeldDocument]]], versions: TruthSource
-    ) -> Mapping[Key, str | None]:
-        """Of missing documents whose view does not say it: their last event's."""
-        asking = [key for key, (truth, held) in now.items() if truth.text and not held and not truth.routed]
-        return {key: routing for key, (_, routing) in versions.newest_versions(asking).items()} if asking else {}
+            if sides.source.kept_by_view(key.entity_type):
+                made.append(refresh(one, held, gone=truth.text is None))
+            else:
+                made.append(repair_event(one, held, gone.get(key)))
+        return [event for event in made if event is not None]
 
     def _gone(
-        self,
-        index: str,
-        now: Mapping[Key, tuple[Truth, Sequence[HeldDocument]]],
-        routings: Mapping[Key, str | None],
-        sides: DocumentPairs,
-        versions: TruthSource,
+        self, index: str, now: Mapping[Key, tuple[Truth, Sequence[HeldDocument]]], sides: DocumentPairs
     ) -> Mapping[Key, int]:
         """What Elasticsearch remembers of missing documents; a version that is drawn is above it anyway."""
         missing = [
             truth
             for truth, held in now.values()
-            if truth.text is not None
-            and not held
-            and not needs_refresh(truth, refreshed=versions.refreshed(truth.key.entity_type))
+            if truth.text is not None and not held and not sides.source.kept_by_view(truth.key.entity_type)
         ]
-        ids = [(sides.naming.id_of(t.key), t.routing or routings.get(t.key)) for t in missing]
-        found = self._tombstones.versions(index, ids)
+        found = self._tombstones.versions(index, [(sides.naming.id_of(truth.key), truth.routing) for truth in missing])
         return {truth.key: version for truth, version in zip(missing, found, strict=True) if version is not None}
 
 

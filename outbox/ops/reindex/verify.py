@@ -109,10 +109,8 @@ class Verify:
         comparing = Comparison(sides, JobPace(wish.rate, sides.decisive.backlog_waits), report, on_finding=on_finding)
         names = [wish.target] if wish.target else list(self._targets)
         targets = [comparing.target(name, wish.index or name, wish.entity_type) for name in names]
-        for kind in comparing.sides.source.types_out_of_sight():
-            report.note(
-                f"documents of type {kind} travel in events: `outbox migrate --by-entity` lets them be compared"
-            )
+        for kind in comparing.sides.source.out_of_sight():
+            report.note(f"{kind} is kept by payloads: `outbox migrate --by-entity` lets its documents be compared")
         id = self._log.begin(
             started_by=wish.by or None,
             target=", ".join(target.index for target in targets),

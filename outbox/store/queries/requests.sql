@@ -9,6 +9,5 @@ returning id, event_version
 
 -- name: refresh
 -- (nothing) -> pending: a refresh of each entity.
-insert into search_outbox_events (entity_type, entity_id, op, routing)
-select %(entity_type)s, w.entity_id::{entity_id_type}, 'refresh', w.routing
-  from unnest(%(ids)s::text[], %(routings)s::text[]) as w (entity_id, routing)
+insert into search_outbox_events (entity_type, entity_id, op)
+select %(entity_type)s, entity_id::{entity_id_type}, 'refresh' from unnest(%(ids)s::text[]) as w (entity_id)

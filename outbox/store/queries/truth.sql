@@ -5,10 +5,6 @@
 -- The entity types of the view: one pass over it that builds no document.
 select distinct entity_type from {view} where entity_type is not null order by 1 limit %(most)s
 
--- name: view_has_type
--- Whether the view has any entity of a type.
-select exists (select from {view} d where d.entity_type = %(entity_type)s)
-
 -- name: view_keys
 -- A page of one type's keys, from the first or after one. By the view's own column: a bare name would mean the text in the
 -- list.
@@ -24,38 +20,12 @@ select w.place::int
  where exists (select from {view} d where d.entity_type = w.entity_type
                 and {id} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id)
 
--- name: event_types
--- The entity types that have events, by hops over the entity index.
-with recursive hop as (
-    (select entity_type from search_outbox_events order by entity_type limit 1)
-    union all
-    select (select e.entity_type from search_outbox_events e where e.entity_type > hop.entity_type
-             order by e.entity_type limit 1)
-      from hop where hop.entity_type is not null
-)
-select entity_type from hop where entity_type is not null limit %(most)s
-
--- name: event_first_keys
--- The first page of one type's keys, by hops over the entity index: an entity with a million events is one hop. The
--- page ends with `until`, where that is given.
-with recursive hop as (
-    (select entity_id from search_outbox_events where entity_type = %(entity_type)s order by entity_id limit 1)
-    union all
-    select (select e.entity_id from search_outbox_events e
-             where e.entity_type = %(entity_type)s and e.entity_id > hop.entity_id
-             order by e.entity_id limit 1)
-      from hop where hop.entity_id is not null
-       and (%(until)s::text is null or hop.entity_id < %(until)s::text::{entity_id_type})
-)
-select entity_id::text from hop
- where entity_id is not null and (%(until)s::text is null or entity_id <= %(until)s::text::{entity_id_type})
- limit %(limit)s
-
--- name: event_next_keys
--- The page after a key.
+-- name: event_keys
+-- A page of one type's keys, from the first or after one, by hops over the entity index: an entity with a million events
+-- is one hop. The page ends with `until`, where that is given.
 with recursive hop as (
     (select entity_id from search_outbox_events
-      where entity_type = %(entity_type)s and entity_id > %(after)s::{entity_id_type} order by entity_id limit 1)
+      where entity_type = %(entity_type)s and {later} order by entity_id limit 1)
     union all
     select (select e.entity_id from search_outbox_events e
              where e.entity_type = %(entity_type)s and e.entity_id > hop.entity_id
@@ -68,7 +38,8 @@ select entity_id::text from hop
  limit %(limit)s
 
 -- name: newest
--- The newest event of each entity that counts: not one that a person discarded or that no worker understands.
+-- The newest event of each entity that counts: not one that a person discarded or that no worker understands. `done`: the
+-- newest that is done, from which the index was made.
 select w.place::int, n.op, n.event_version, n.routing,
        case when %(whole)s or octet_length(n.body) < 65536 then n.body end, octet_length(n.body)
   from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
@@ -76,7 +47,7 @@ select w.place::int, n.op, n.event_version, n.routing,
         select e.op, e.event_version, e.routing, e.payload::text as body
           from search_outbox_events e
          where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
-           and e.status <> 'discarded' and e.op in ('upsert', 'delete')
+           and e.status <> 'discarded' and (e.status = 'done' or not %(done)s) and e.op in ('upsert', 'delete')
          order by e.event_version desc, e.seq desc nulls last limit 1) n
 
 -- name: events_present
@@ -89,34 +60,6 @@ select w.place::int
            and e.status <> 'discarded' and e.op in ('upsert', 'delete')
          order by e.event_version desc, e.seq desc nulls last limit 1) n
  where n.op = 'upsert'
-
--- name: newest_done
--- The newest event of each entity that is done: what the index was made from.
-select w.place::int, n.op, n.event_version, n.routing,
-       case when %(whole)s or octet_length(n.body) < 65536 then n.body end, octet_length(n.body)
-  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
- cross join lateral (
-        select e.op, e.event_version, e.routing, e.payload::text as body
-          from search_outbox_events e
-         where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
-           and e.status = 'done'
-         order by e.event_version desc, e.seq desc nulls last limit 1) n
-
--- name: newest_versions
--- The highest version and the last routing that an event of the entity carries, by the entity index.
-select w.place::int, n.event_version, n.routing
-  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
- cross join lateral (
-        select e.event_version, e.routing from search_outbox_events e
-         where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
-         order by e.event_version desc, e.seq desc nulls last limit 1) n
-
--- name: newest_versions_by_scan
--- The same where no index serves it: one pass over all events for many entities, with a time limit.
-select w.place::int, max(e.event_version), (array_agg(e.routing order by e.event_version desc))[1]
-  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
-  join search_outbox_events e on e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
- group by w.place
 
 -- name: open_of
 -- Which of these entities have an open event now, by the entity index. A limit keeps the planner from joining: it read
@@ -165,24 +108,3 @@ select count(*) >= %(many)s from (
     select from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
      order by seq limit %(many)s) waiting
-
--- name: lately_with_payload
--- Entity types of the newest done upserts that carry a payload of their own.
-select distinct entity_type
-  from (select entity_type, payload is not null as own, op from search_outbox_events
-         where processed_at is not null order by processed_at desc limit %(most)s) newest
- where own and op = 'upsert'
-
--- name: lately_with_routing
--- Whether one of the newest done events carries a routing.
-select exists (select from (select routing from search_outbox_events
-                             where processed_at is not null order by processed_at desc limit %(most)s) newest
-                where newest.routing is not null)
-
--- name: lately_found
--- Whether one of the newest done events has found a document of this type in the view.
-select exists (
-    select from (select entity_type, op, payload is null as asked, read_found from search_outbox_events
-                  where processed_at is not null order by processed_at desc limit %(most)s) newest
-     where entity_type = %(entity_type)s and asked
-       and (op = 'refresh' and read_found or op = 'upsert' and not %(versions)s))

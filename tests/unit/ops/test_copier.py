@@ -4,7 +4,7 @@ at once."""
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,8 +13,10 @@ from outbox.errors import ElasticsearchDown
 from outbox.ops.reindex import copier
 from outbox.ops.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
 from outbox.ops.reindex.pacing import JobPace, read_ahead
+from outbox.policy.drift import Key
 from outbox.policy.naming import Naming
-from outbox.policy.outcome import Failure, Reason
+from outbox.policy.outcome import Failure, Outcome, Reason, Stale
+from outbox.policy.places import NotedPlace
 from outbox.ports import BulkAction, Document, WriteReport
 from tests.fixtures.events import Time
 from tests.fixtures.sinks import MemorySink
@@ -34,6 +36,14 @@ class Table:
     rows: dict[str, str]
     calls: list[str] = field(default_factory=list)
     last: int = 0
+    routings: dict[str, str] | None = None  # by id, where the view says them
+
+    def _of(self, id: str) -> Document:
+        if self.routings is None:
+            return document(self.rows[id]) if id in self.rows else GONE
+        if id not in self.rows:
+            return GONE._replace(routed=True)
+        return document(self.rows[id])._replace(routing=self.routings[id], routed=True)
 
     def draw(self) -> int:
         self.calls.append("draw")
@@ -44,15 +54,12 @@ class Table:
         self, entity_type: str, after: str | None, limit: int, until: str | None = None
     ) -> list[tuple[str, Document]]:
         self.calls.append("read")
-        rows = [(id, document(text)) for id, text in sorted(self.rows.items()) if after is None or id > after]
+        rows = [(id, self._of(id)) for id in sorted(self.rows) if after is None or id > after]
         return [(id, found) for id, found in rows if until is None or id <= until][:limit]
 
     def documents(self, entity_type: str, ids: Sequence[str], *, whole: bool = False) -> list[Document]:
         self.calls.append("read")
-        return [document(self.rows[id]) if id in self.rows else GONE for id in ids]
-
-    def routings(self, entity_type: str, ids: Sequence[str]) -> dict[str, str | None]:
-        return {}
+        return [self._of(id) for id in ids]
 
     def last_version(self) -> int:
         return self.last
@@ -63,14 +70,37 @@ class Table:
 
 
 @dataclass
+class Book:
+    """Places as PostgreSQL keeps them."""
+
+    calls: list[str]
+    rows: dict[tuple[Key, bool, str], int] = field(default_factory=dict)
+    cleared: list[NotedPlace] = field(default_factory=list)
+
+    def note(self, places: Sequence[NotedPlace]) -> None:
+        self.calls.append("note")
+        for key, gone, routing, drawn in places:
+            self.rows[key, gone, routing] = max(drawn, self.rows.get((key, gone, routing), 0))
+
+    def of(self, keys: Sequence[Key]) -> dict[Key, list[NotedPlace]]:
+        self.calls.append("of")
+        return {key: [NotedPlace(*at, drawn) for at, drawn in self.rows.items() if at[0] == key] for key in keys}
+
+    def clear(self, places: Sequence[NotedPlace]) -> None:
+        self.cleared += places
+
+
+@dataclass
 class Slow(MemorySink):
     """Each write takes so many seconds; `meanwhile` happens during the first."""
 
     time: Time = field(default_factory=Time)
     seconds: list[float] = field(default_factory=list)
     meanwhile: list[object] = field(default_factory=list)
+    actions: list[BulkAction] = field(default_factory=list)
 
     def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
+        self.actions += actions
         report = super().write(actions, deadline_seconds)
         self.time.passes(self.seconds.pop(0) if self.seconds else 0.0)
         while self.meanwhile:
@@ -78,9 +108,25 @@ class Slow(MemorySink):
         return report
 
 
-def copying(table: Table, sink: Slow, old_seconds: float = 30.0) -> Copier:
+@dataclass
+class Scripted(MemorySink):
+    """Answers as told, one reply per write; `meanwhile` happens before each."""
+
+    replies: list[Outcome] = field(default_factory=list)
+    meanwhile: list[Callable[[], None]] = field(default_factory=list)
+    time: Time = field(default_factory=Time)
+    versions: list[int] = field(default_factory=list)
+
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        self.versions += [action.version for action in actions]
+        return WriteReport([self.replies.pop(0) for _ in actions])
+
+
+def copying(table: Table, sink: Slow | Scripted, old_seconds: float = 30.0) -> Copier:
     naming = Naming(True, lambda _: "index")
-    made = Copier(table, sink, naming, naming.index_of, False, JobPace(0), old_seconds=old_seconds)
+    made = Copier(table, sink, naming, naming.index_of, Book(table.calls), JobPace(0), old_seconds=old_seconds)
     made.clock, made.rest = sink.time, sink.time.passes
     return made
 
@@ -120,6 +166,112 @@ def test_a_higher_version_is_met_with_a_new_draw_and_one_that_was_never_given_ou
     assert written.count == 3
     assert texts(sink) == {"article:1": "one", "article:2": "two", "article:3": "three"}
     assert "raise to 900" in table.calls
+
+
+# Refused again and again
+
+
+def test_a_document_is_newer_only_if_it_is_refused_under_a_number_drawn_after_its_first_refusal() -> None:
+    """After the first one a colleague may have raised the sequence: then the version that is there was ahead."""
+    table = Table({"1": "one"})
+    sink = Scripted(replies=[Stale(900), Stale(950)], meanwhile=[lambda: table.raise_version(900)])
+    sink.meanwhile.append(lambda: table.raise_version(950))
+    ((_, written),) = copying(table, sink).pages(["article"], None)
+    assert (written.newer, written.count, written.refusals) == (1, 0, [])
+    assert sink.versions == [1, 901]
+
+
+def test_a_document_that_meets_a_version_ahead_each_time_is_refused_and_never_counted_as_newer() -> None:
+    table, sink = Table({"1": "one"}), Scripted(replies=[Stale(900), Stale(1900), Stale(2900)])
+    ((_, written),) = copying(table, sink).pages(["article"], None)
+    assert (written.newer, written.count) == (0, 0)
+    assert [refusal.id for refusal in written.refusals] == ["article:1"]
+    assert "had not given out" in written.refusals[0].error
+    assert [call for call in table.calls if "raise" in call] == ["raise to 900", "raise to 1900", "raise to 2900"]
+
+
+def test_a_document_that_meets_a_version_ahead_and_then_a_colleagues_is_newer() -> None:
+    table = Table({"1": "one"})
+    sink = Scripted(replies=[Stale(900), Stale(902)], meanwhile=[lambda: None, lambda: table.raise_version(902)])
+    ((_, written),) = copying(table, sink).pages(["article"], None)
+    assert (written.newer, written.refusals) == (1, [])
+
+
+def test_what_was_written_too_late_three_times_is_refused_and_not_done() -> None:
+    """Each time its delete may have been forgotten before the write: what is there may be back from the dead."""
+    table, sink = Table({"1": "one"}), Slow(seconds=[31.0, 31.0, 31.0])
+    ((_, written),) = copying(table, sink).pages(["article"], None)
+    assert written.count == 0
+    assert "30 s" in written.refusals[0].error
+    table, sink = Table({"1": "one"}), Slow(seconds=[31.0, 31.0])
+    ((_, written),) = copying(table, sink).pages(["article"], None)
+    assert (written.count, written.refusals) == (1, [])
+
+
+# Places
+
+
+def placed(table: Table, sink: Slow, *, clears: bool) -> tuple[Copier, Book]:
+    made = copying(table, sink)
+    book = made.places = Book(table.calls)
+    made.clears = clears
+    return made, book
+
+
+def test_a_place_is_noted_before_the_write_and_every_other_is_left_after_it_under_its_own_number() -> None:
+    """Whoever is killed after the write has told where the document is."""
+    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "new"}, last=10)
+    sink = Slow()
+    sink.meanwhile.append(lambda: table.calls.append("written"))
+    made, book = placed(table, sink, clears=True)
+    book.rows[key, False, "old"] = 7
+    list(made.pages(["article"], None))
+    assert table.calls == ["draw", "read", "note", "written", "of", "draw", "read"]
+    assert book.rows == {(key, False, "old"): 7, (key, False, "new"): 11}
+    assert [(a.version, a.routing, a.body) for a in sink.actions] == [(11, "new", b"one"), (7, "old", None)]
+    assert book.cleared == [NotedPlace(key, False, "old", 7)]
+
+
+def test_a_new_index_is_left_too_but_no_place_is_cleared_that_the_old_one_has() -> None:
+    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "new"}, last=10)
+    made, book = placed(table, sink := Slow(), clears=False)
+    book.rows[key, False, "old"] = 7
+    list(made.pages(["article"], None))
+    assert [(a.version, a.routing) for a in sink.actions] == [(11, "new"), (7, "old")]
+    assert book.cleared == []
+
+
+def test_who_wrote_late_leaves_the_place_that_a_colleague_has_moved_from() -> None:
+    """The colleague drew later, and noted another place: the highest number stays."""
+    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "old"}, last=10)
+    sink = Slow()
+    made, book = placed(table, sink, clears=True)
+    sink.meanwhile.append(lambda: book.rows.update({(key, False, "new"): 12}))
+    list(made.pages(["article"], None))
+    assert [(a.version, a.routing, a.body) for a in sink.actions] == [(11, "old", b"one"), (11, "old", None)]
+    assert book.cleared == [NotedPlace(key, False, "old", 11)]
+
+
+def test_one_that_is_gone_at_the_second_read_is_removed_from_every_place_and_keeps_none() -> None:
+    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "here"}, last=10)
+    sink = Slow(seconds=[31.0])
+    sink.meanwhile.append(lambda: table.rows.pop("1"))
+    made, book = placed(table, sink, clears=True)
+    list(made.pages(["article"], None))
+    assert sink.documents == {}
+    assert {(place.gone, place.routing) for place in book.cleared} == {(False, "here"), (True, "")}
+    assert book.rows[key, True, ""] > book.rows[key, False, "here"]
+
+
+def test_what_is_refused_stays_where_it_was() -> None:
+    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "new"}, last=10)
+    refused = Failure(Reason.DETERMINISTIC, "no such field")
+    sink = Slow(refuse=lambda action: refused if action.body else None)
+    made, book = placed(table, sink, clears=True)
+    book.rows[key, False, "old"] = 7
+    ((_, written),) = made.pages(["article"], None)
+    assert [refusal.error for refusal in written.refusals] == ["no such field"]
+    assert book.cleared == []
 
 
 def test_a_server_that_is_down_is_waited_for_until_a_limit() -> None:
@@ -181,7 +333,7 @@ def one_a_page(monkeypatch: pytest.MonkeyPatch) -> Table:
 
 def copying_to(table: Table, sink: MemorySink, pace: JobPace | None = None) -> Copier:
     naming = Naming(True, lambda _: "index")
-    return Copier(table, sink, naming, naming.index_of, False, pace or JobPace(0))
+    return Copier(table, sink, naming, naming.index_of, Book(table.calls), pace or JobPace(0))
 
 
 def test_a_page_that_is_written_before_the_one_in_front_of_it_is_reported_after_it(one_a_page: Table) -> None:

@@ -16,7 +16,7 @@ from outbox.ops.reindex.part_work import PartCopy, PartLost, PartStopped, PartWo
 from outbox.policy.naming import Naming
 from outbox.policy.rebuild_parts import RebuildPart
 from tests.fixtures.sinks import MemorySink
-from tests.unit.ops.test_copier import Table
+from tests.unit.ops.test_copier import Book, Table
 
 
 def part(number: int, low: str | None = None, high: str | None = None, cursor: str | None = None) -> RebuildPart:
@@ -54,7 +54,7 @@ class Parts:
 
 def copying(parts: Parts, stop: threading.Event, rows: dict[str, str]) -> tuple[PartCopy, MemorySink]:
     sink, naming = MemorySink(), Naming(True, lambda _: "index")
-    copier = Copier(Table(rows), sink, naming, naming.index_of, False, JobPace(0))
+    copier = Copier(Table(rows), sink, naming, naming.index_of, Book([]), JobPace(0))
     return PartCopy(parts, copier, lambda _: None, stop), sink
 
 

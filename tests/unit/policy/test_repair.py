@@ -3,14 +3,7 @@
 import pytest
 
 from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth
-from outbox.policy.repair_event import (
-    RepairEvent,
-    needs_refresh,
-    refresh,
-    repair_event,
-    too_many_deletes,
-    without_needless_text,
-)
+from outbox.policy.repair_event import RepairEvent, refresh, repair_event, too_many_deletes
 
 KEY = Key("article", "1")
 BODY = '{"a": 1}'
@@ -37,7 +30,7 @@ def held(version: int, source: object = None, routing: str | None = None) -> Hel
 def test_versions_pass(
     truth: Truth, there: HeldDocument | None, tombstone: int | None, expected: tuple[Kind, str, int]
 ) -> None:
-    made = repair_event(truth, there, tombstone, None)
+    made = repair_event(truth, there, tombstone)
     assert made is not None
     assert (made.kind, made.op, made.version) == expected
 
@@ -45,7 +38,7 @@ def test_versions_pass(
 @pytest.mark.parametrize(
     ("truth", "there", "kind", "routing"),
     [
-        (Truth(KEY, BODY), None, Kind.MISSING, "of its event"),
+        (Truth(KEY, BODY), None, Kind.MISSING, None),
         (Truth(KEY, BODY), held(8, routing="here"), Kind.DIFFERENT, "here"),
         (Truth(KEY, BODY, None, "there", routed=True), held(8, {"a": 1}, "here"), Kind.DIFFERENT, "here"),
         (Truth(KEY), held(8, routing="here"), Kind.ORPHANED, "here"),
@@ -53,25 +46,11 @@ def test_versions_pass(
     ids=["missing", "different", "under another routing than the view says", "gone"],
 )
 def test_what_is_looked_up_is_repaired_without_a_version_where_the_document_is(
-    truth: Truth, there: HeldDocument | None, kind: Kind, routing: str
+    truth: Truth, there: HeldDocument | None, kind: Kind, routing: str | None
 ) -> None:
     gone = kind is Kind.ORPHANED
     expected = RepairEvent(kind, KEY, "delete" if gone else "refresh", None, None, routing)
-    assert refresh(truth, there, "of its event", gone=gone) == expected
-
-
-@pytest.mark.parametrize(
-    ("truth", "refreshed", "needed"),
-    [
-        (Truth(KEY, BODY), True, True),
-        (Truth(KEY), True, True),
-        (Truth(KEY, BODY), False, True),  # the view names versions for others of its type, not for this one
-        (Truth(KEY), False, False),
-        (Truth(KEY, BODY, 5), False, False),
-    ],
-)
-def test_what_the_view_names_no_version_for_is_refreshed(truth: Truth, refreshed: bool, needed: bool) -> None:
-    assert needs_refresh(truth, refreshed=refreshed) is needed
+    assert refresh(truth, there, gone=gone) == expected
 
 
 @pytest.mark.parametrize(
@@ -85,33 +64,17 @@ def test_what_the_view_names_no_version_for_is_refreshed(truth: Truth, refreshed
     ids=["right by now", "unknown", "unreadable", "gone on both sides"],
 )
 def test_nothing_is_written_for_what_is_right_or_unknown(truth: Truth, there: HeldDocument | None) -> None:
-    assert repair_event(truth, there, None, None) is None
-    assert refresh(truth, there, None, gone=truth.text is None) is None
+    assert repair_event(truth, there, None) is None
+    assert refresh(truth, there, gone=truth.text is None) is None
 
 
 def test_routing_comes_from_the_document_else_from_the_event() -> None:
-    assert repair_event(Truth(KEY, BODY, 5, "event"), held(5, routing="shard"), None, "newest") == RepairEvent(
+    assert repair_event(Truth(KEY, BODY, 5, "event"), held(5, routing="shard"), None) == RepairEvent(
         Kind.DIFFERENT, KEY, "upsert", 5, BODY, "shard"
     )
-    missing = repair_event(Truth(KEY, BODY, 5, "event"), None, None, "newest")
+    missing = repair_event(Truth(KEY, BODY, 5, "event"), None, None)
     assert missing is not None
     assert missing.routing == "event"
-    from_view = repair_event(Truth(KEY, BODY, 5), None, None, "newest")
-    assert from_view is not None
-    assert from_view.routing == "newest"
-
-
-@pytest.mark.parametrize(
-    ("version", "view_version", "looked_up", "keeps"),
-    [(5, 5, True, False), (6, 5, True, True), (5, 5, False, True)],
-    ids=["the view's own version", "above the view's", "events carry documents"],
-)
-def test_the_text_travels_only_where_a_lookup_could_not_repair(
-    version: int, view_version: int, looked_up: bool, keeps: bool
-) -> None:
-    made = RepairEvent(Kind.DIFFERENT, KEY, "upsert", version, BODY)
-    sent = without_needless_text(made, Truth(KEY, BODY, view_version), looked_up=looked_up)
-    assert (sent.text == BODY) is keeps
 
 
 @pytest.mark.parametrize(
