@@ -33,7 +33,3 @@ select attnotnull from pg_attribute
 -- name: highest_in_view
 -- Raises the sequence above the versions that a view named: documents have them.
 select search_outbox_raise_version(least(max(version), 4611686018427387904)) from {view} having max(version) is not null
-
--- name: finish
--- From now on a lease without a revision is refused.
-alter table search_outbox_leases alter column revision set not null
