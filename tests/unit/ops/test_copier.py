@@ -110,7 +110,7 @@ class Slow(MemorySink):
 
 @dataclass
 class Scripted(MemorySink):
-    """Answers as told, one reply per write; `meanwhile` happens before each."""
+    """Gives these replies, one per write; `meanwhile` happens before each."""
 
     replies: list[Outcome] = field(default_factory=list)
     meanwhile: list[Callable[[], None]] = field(default_factory=list)
@@ -219,7 +219,7 @@ def placed(table: Table, sink: Slow, *, clears: bool) -> tuple[Copier, Book]:
 
 
 def test_a_place_is_noted_before_the_write_and_every_other_is_left_after_it_under_its_own_number() -> None:
-    """Whoever is killed after the write has told where the document is."""
+    """Where the document is stays known, whoever is killed after the write."""
     key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "new"}, last=10)
     sink = Slow()
     sink.meanwhile.append(lambda: table.calls.append("written"))
