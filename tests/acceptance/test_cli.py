@@ -233,7 +233,7 @@ def test_one_row_becomes_one_document_by_commands_alone(
         assert "OUTBOX_PAYLOAD_MISSING" in step("attach", "articles", "--type", "article", "--id", "id").err
         connection.execute(
             "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
-            " to_json(a) as document, null::bigint as version from articles a"
+            " to_json(a) as document from articles a"
         )
         connection.execute("insert into articles values (1, 'one', 1.10), (2, 'two', 2.20)")
         connection.execute("delete from articles where id = 2")

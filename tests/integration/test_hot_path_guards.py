@@ -71,7 +71,7 @@ def test_documents_of_the_view_are_one_query_per_batch(queue: EventTable, monkey
         "create table articles (id text primary key, title text);"
         "insert into articles select g::text, 'x' from generate_series(1, 200) g;"
         "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
-        " null::bigint as version, json_build_object('title', title) as document from articles"
+        " json_build_object('title', title) as document from articles"
     )
     queue.produce_many(200, payload=None)
     worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))

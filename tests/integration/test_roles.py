@@ -36,7 +36,7 @@ def made(postgres_url: str, migrated_template: str) -> Iterator[Roles]:
         with psycopg.connect(url, autocommit=True) as owner:
             owner.execute(
                 "create view search_documents as select ''::text as entity_type, ''::text as entity_id,"
-                " '{}'::json as document, 0::bigint as version"
+                " '{}'::json as document"
             )
             owner.execute("select search_outbox_grant_roles()")
         yield roles
