@@ -229,9 +229,10 @@ def test_a_view_that_gets_ids_which_name_no_documents_releases_its_events_and_sa
     articles: Articles, replaced: str, told: str
 ) -> None:
     articles.fill("x")
+    articles.queue.produce("p", entity_type="note")
     articles.worker.run()
     articles.replace_view(replaced)
-    looked_up, payload = articles.fill("y", first=2)[0], articles.queue.produce("p")
+    looked_up, payload = articles.fill("y", first=2)[0], articles.queue.produce("p", entity_type="note")
     articles.worker.run()
     row = articles.queue.row(looked_up)
     assert (articles.state(looked_up), articles.state(payload)[0]) == (
