@@ -29,7 +29,7 @@ drop view if exists search_documents;
 drop table if exists bench_articles;
 create table bench_articles (id text primary key, title text not null, n int not null, body text not null);
 create view search_documents as
-    select 'article'::text as entity_type, id as entity_id, null::bigint as version,
+    select 'article'::text as entity_type, id as entity_id,
            json_build_object('title', title, 'n', n, 'body', body) as document
       from bench_articles
 """

@@ -75,12 +75,12 @@ begin
 end
 $fn$;
 
-create or replace view {view} as
+drop view if exists {view};
+create view {view} as
 select 'article'::text as entity_type,
        a.id as entity_id,
        json_build_object('title', a.title, 'summary', a.summary, 'author', u.name, 'tags', a.tags, 'price', a.price,
-                         'published_at', a.published_at, 'updated_at', a.updated_at) as document,
-       null::bigint as version
+                         'published_at', a.published_at, 'updated_at', a.updated_at) as document
   from outbox_sample.articles a
   join outbox_sample.authors u on u.id = a.author_id;
 

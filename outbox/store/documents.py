@@ -80,9 +80,12 @@ class ViewDocuments:
 
     def has_type(self, entity_type: str) -> bool:
         """Whether the view has any entity of this type. Raises DocumentsUnavailable."""
-        with self._asking() as connection:
-            row = connection.execute(self._query(connection, "has_type"), {"entity_type": entity_type}).fetchone()
-            return bool(row and row[0])
+        try:
+            with self._asking() as connection:
+                row = connection.execute(self._query(connection, "has_type"), {"entity_type": entity_type}).fetchone()
+                return bool(row and row[0])
+        except psycopg.Error as error:  # of a function that is run for each row
+            raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         """Every event gets an answer. Those that are left out for their size come with `whole`. A view that was

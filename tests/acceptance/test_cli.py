@@ -231,7 +231,7 @@ def test_one_row_becomes_one_document_by_commands_alone(
     with psycopg.connect(empty_database, autocommit=True) as connection:
         connection.execute("create table articles (id int primary key, title text, price numeric)")
         attach = ("attach", "articles", "--type", "article", "--id", "id")
-        assert "OUTBOX_PAYLOAD_MISSING" in step(*attach).err
+        assert "these events wait until it is created" in step(*attach).err
         lacking = call(*attach, "--document", "row", env=env, cold=True)
         refused(lacking, 2, "there is no view search_documents")
         connection.execute(lacking.err[lacking.err.index("create view") :].encode())

@@ -70,7 +70,7 @@ DELETE: Final = "select outbox_enqueue('article', %s, 'delete')"
 WAYS: Final = (
     Way("refresh", "select outbox_refresh('article', %s)", "select outbox_refresh('article', %s)"),
     Way("upsert", UPSERT, DELETE),
-    Way("upsert, the view's versions are null", UPSERT, DELETE, ", null::bigint as version"),
+    Way("upsert, the view still has a version", UPSERT, DELETE, ", 1::bigint as version"),
 )
 
 

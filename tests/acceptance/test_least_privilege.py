@@ -19,7 +19,7 @@ from tests.fixtures.roles import Roles
 WHO = ("--by", "alice", "--reason", "why not")
 VIEW = (
     "create view search_documents as select 'seen'::text as entity_type, '1'::text as entity_id,"
-    " '{\"t\": 1}'::json as document, null::bigint as version"
+    " '{\"t\": 1}'::json as document"
 )
 
 

@@ -209,8 +209,8 @@ def test_what_was_deleted_stays_away_when_tombstones_are_forgotten(
         " created_at) values ('block', 'lost', 'upsert', '{\"n\": 1}', 3, 'failed', now(), now() - interval '1 minute')"
     )
     connection.execute(
-        "insert into search_outbox_leases (token, owner, start_id, lease_until, ids)"
-        " select lease_token, 'dead', gen_random_uuid(), now() - interval '1 minute', array[id]"
+        "insert into search_outbox_leases (token, owner, start_id, lease_until, ids, revision)"
+        " select lease_token, 'dead', gen_random_uuid(), now() - interval '1 minute', array[id], 1"
         " from search_outbox_events where status = 'processing'"
     )
     connection.execute("update search_outbox_events set status = 'pending' where status = 'failed'")

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outbox.policy.outcome import Code, DeadReason, Failure, Reason
-from outbox.policy.settle import DONE, SUPERSEDED, Done, Failed, Released, RetryLater, Settlement
+from outbox.policy.settle import DONE, SUPERSEDED, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, EventStore, NewerDelete
 from tests.fakes import MemoryEvents, MemoryQueue
 from tests.fixtures.queue import EventTable
@@ -165,12 +165,6 @@ def test_every_verdict_leads_where_it_should(
     row = table.look(id)
     assert (row.status, row.attempts, row.error_reason, row.dead_reason) == (status, attempts, reason, dead_reason)
     assert table.waits(id) is waits
-
-
-def test_an_entity_that_was_gone_settles_as_a_delete(table: Table) -> None:
-    id = table.produce()
-    settle(table.store, claim(table.store), Done(as_delete=True))
-    assert (table.look(id).status, table.look(id).op) == ("done", "delete")
 
 
 def test_each_row_of_a_batch_has_its_own_verdict(table: Table) -> None:

@@ -121,7 +121,16 @@ CASES = [
     Case("a number", {"payload": "1"}, REFUSED, INVALID, says="not a JSON object"),
     Case("json null", {"payload": "null"}, REFUSED, INVALID, says="not a JSON object"),
     Case("an array of 100 KB", {"payload": json.dumps(["x" * 100_000])}, REFUSED, INVALID, says="not a JSON object"),
-    Case("no payload and no view", {"payload": None}, REFUSED, MISSING, says="create search_documents"),
+    Case(
+        "no payload of a type that has them", {"payload": None}, REFUSED, MISSING, says="`outbox types set TYPE view`"
+    ),
+    Case(
+        "no payload and no view",
+        {"payload": None, "entity_type": "looked up"},
+        REFUSED,
+        MISSING,
+        says="create search_documents",
+    ),
     # ids
     Case("an id of 512 bytes with its type", {"entity_id": "\u00e9" * 252}),
     Case("an id of 513 bytes", {"entity_id": "x" * 505}, REFUSED, PRECONDITION, says="513 bytes"),

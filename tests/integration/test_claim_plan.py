@@ -107,6 +107,7 @@ def explain(queue: EventTable, name: str, generic: bool, topic: str = "events", 
         "lease": "60 s",
         "inline_bytes": INLINE_BYTES,
         "only": None,
+        "settles": True,
         **values,
     }
     names: list[str] = []
@@ -144,6 +145,7 @@ TYPES = {
     "ids": "uuid[]",
     "max_processing": "interval",
     "only": "uuid[]",
+    "settles": "boolean",
     "seq": "bigint",
     "at": "text",
     "abandoned": "int",

@@ -158,8 +158,7 @@ def test_ids_that_cannot_name_documents_are_reported_by_their_type(
     examine: Examine, connection: psycopg.Connection
 ) -> None:
     connection.execute(
-        "create view search_documents as select 'a'::text as entity_type, now() as entity_id, '{}'::json as document,"
-        " null::bigint as version"
+        "create view search_documents as select 'a'::text as entity_type, now() as entity_id, '{}'::json as document"
     )
     found = examine()
     assert "entity_id is timestamp with time zone" in bad(found)["documents"]
@@ -168,7 +167,7 @@ def test_ids_that_cannot_name_documents_are_reported_by_their_type(
 
 def test_a_lookup_that_no_index_serves_is_found_by_its_plan(examine: Examine, connection: psycopg.Connection) -> None:
     connection.execute(VIEW)
-    columns = "to_json(a) as document, null::bigint as version from articles a"
+    columns = "to_json(a) as document from articles a"
     connection.execute(
         f"create view search_documents as select 'article'::text as entity_type, id as entity_id, {columns}".encode()
     )

@@ -49,15 +49,15 @@ def test_documents_leave_a_database_of_another_encoding_as_utf_8(encoded: EventT
     word = next(word for name, word in WORD.items() if name == encoded.value("show server_encoding"))
     body = json.dumps({"title": word}, ensure_ascii=False)
     large = json.dumps({"title": word * 20_000}, ensure_ascii=False)
-    encoded.produce(word, payload=body)
-    encoded.produce("large", payload=large)
+    encoded.produce(word, entity_type="note", payload=body)
+    encoded.produce("large", entity_type="note", payload=large)
     encoded.connection.execute("insert into article values ('looked up', %s)", [word])
     encoded.produce("looked up", "refresh")
     sink = MemorySink()
     documents = ViewDocuments(encoded.pool(), "search_documents", batch_bytes=BATCH_BYTES)
     InProcess(Parts(encoded.store(), sink, documents=documents)).run()
     assert encoded.counts() == {"done": 3}
-    sent = {id.removeprefix("article:"): json.loads(body.decode()) for (_, id), (_, body) in sink.documents.items()}
+    sent = {id.partition(":")[2]: json.loads(body.decode()) for (_, id), (_, body) in sink.documents.items()}
     expected = {word: word, "large": word * 20_000, "looked up": word}
     assert sent == {name: {"title": title} for name, title in expected.items()}
 

@@ -161,15 +161,16 @@ def test_a_query_for_a_version_that_takes_too_long_is_no_lost_database(queue: Ev
     assert daemon.worker.of(VersionAhead) == []
 
 
-def test_a_version_that_the_sequence_has_handed_out_is_not_ahead(queue: EventTable) -> None:
-    """Its event may be on its way still: no query is spent on it."""
+def test_a_version_that_no_event_explains_is_ahead_whatever_the_sequence_says_by_then(queue: EventTable) -> None:
+    """A hundred events after a restore take the sequence past what the index holds, and lose to it all the same."""
     daemon = Daemon(queue)
     queue.connection.execute("select setval('search_outbox_version', 5000)")
     daemon.sink.documents[("articles", "article:a")] = (4_000, b"{}")
     queue.produce("a", event_version=1)
     for _ in range(3):
         daemon.second()
-    assert daemon.worker.of(VersionAhead) == []
+    (ahead,) = daemon.worker.of(VersionAhead)
+    assert (ahead.entity_id, ahead.current) == ("a", 4_000)
 
 
 def test_an_idle_daemon_still_checks_its_target_every_ten_seconds(queue: EventTable) -> None:

@@ -59,8 +59,7 @@ def schema(postgres_url: str, migrated_template: str) -> Iterator[psycopg.Connec
     with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
         migrate(url, log=True)
         connection.execute(
-            "create view a_view as select ''::text as entity_type, ''::text as entity_id, '{}'::json as document,"
-            " 0::bigint as version"
+            "create view a_view as select ''::text as entity_type, ''::text as entity_id, '{}'::json as document"
         )
         yield connection
 

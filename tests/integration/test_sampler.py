@@ -60,9 +60,9 @@ def lease(connection: psycopg.Connection, until: str, count: int, entity_type: s
         f" lease_until = now() + interval '{until}',"
         " processing_started_at = now() where id in (select id from search_outbox_events where status = 'pending'"
         " and entity_type = %s order by seq limit %s) returning id)"
-        " insert into search_outbox_leases (token, owner, start_id, lease_until, ids, counts)"
+        " insert into search_outbox_leases (token, owner, start_id, lease_until, ids, counts, revision)"
         f" select gen_random_uuid(), 'w1', gen_random_uuid(), now() + interval '{until}', array_agg(id),"
-        " jsonb_build_object(%s::text, count(*)) from taken",
+        " jsonb_build_object(%s::text, count(*)), 1 from taken",
         [entity_type, count, entity_type],
     )
 

@@ -87,6 +87,8 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_an_idle_poll_is_one_statement_and_a_batch_is_two(queue: EventTable, statements: list[str]) -> None:
     worker = InProcess(Parts(queue.store(), MemorySink()))
+    queue.produce()
+    worker.run()  # the type is declared, and known
     statements.clear()
     assert worker.claimer.take(1).claimed is None
     assert len(statements) == 1, statements
