@@ -25,15 +25,8 @@ class HasDocuments(Conflict):
     documents; then declare it. Nothing was changed."""
 
 
-class Declared(Protocol):
-    @property
-    def entity_type(self) -> str: ...
-    @property
-    def about(self) -> EntityType: ...
-
-
 class TypeDeclarations(Protocol):
-    def list(self) -> Sequence[Declared]: ...
+    def list(self) -> Sequence[Any]: ...
     def read(self) -> tuple[int, Mapping[str, EntityType]]: ...
     def change(
         self, entity_type: str, about: EntityType, actor: Actor, reason: str, was: EntityType | None

@@ -13,7 +13,7 @@ from outbox.store.pool import Database
 from outbox.store.queries import queries
 
 
-class Declared(NamedTuple):
+class DeclaredType(NamedTuple):
     """One declaration as it is stored."""
 
     entity_type: str
@@ -39,7 +39,7 @@ class PostgresEntityTypes:
             rows = connection.execute(self._sql["declared"]).fetchall()
         return rows[0][0], {declared.entity_type: declared.about for declared in _declared(rows)}
 
-    def list(self) -> Sequence[Declared]:
+    def list(self) -> Sequence[DeclaredType]:
         with self._database.connection() as connection:
             return _declared(connection.execute(self._sql["declared"]).fetchall())
 
@@ -98,9 +98,9 @@ def kept_by_view(connection: Connection[Any], types: Sequence[str]) -> set[str]:
     return {row[0] for row in rows}
 
 
-def _declared(rows: Sequence[tuple[Any, ...]]) -> list[Declared]:
+def _declared(rows: Sequence[tuple[Any, ...]]) -> list[DeclaredType]:
     found = [row[1:] for row in rows if row[1] is not None]
-    return [Declared(kind, KeptBy(by), Versions(whose), *rest) for kind, by, whose, *rest in found]
+    return [DeclaredType(kind, KeptBy(by), Versions(whose), *rest) for kind, by, whose, *rest in found]
 
 
 def _columns(about: EntityType) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def test_of_two_first_events_in_two_workers_one_declares_and_the_other_is_not_se
     assert shop.sink.documents == {}
 
 
-def test_the_versions_of_a_producer_are_told_from_ours_by_the_first_event(shop: Shop) -> None:
+def test_the_first_event_shows_whether_versions_are_ours_or_the_producers(shop: Shop) -> None:
     shop.send("1")
     shop.send("1", "priced", event_version=1_700_000_000_000)
     shop.worker.run()
