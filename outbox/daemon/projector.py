@@ -299,7 +299,7 @@ class Projector:
             batch.redone += [stack.head for stack in stacks]
             deliveries = for_a_minute(partial(self._deliveries, stacks, batch))
             for portion in batch.bodies.portions(deliveries):
-                self._send(portion, batch, self.request_deadline_seconds, [])
+                for_a_minute(partial(self._send, portion, batch, self.request_deadline_seconds, []))
 
     def _owe(self, batch: Batch, settled: Settled) -> None:
         """What was written too late and could not be written once more, and whose rows are someone else's by now: only

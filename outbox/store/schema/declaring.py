@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
@@ -12,6 +12,9 @@ from outbox.store.entity_types import declare
 from outbox.store.queries import queries
 from outbox.store.schema.patience import in_transaction
 from outbox.store.view_shape import read_shape
+
+MIGRATION: Final = "0016_entity_types"
+VIEW_LIMIT: Final = "60s"  # to list the types of the view: one pass over it
 
 
 class OlderWorkers(Conflict):
@@ -52,7 +55,9 @@ def _rows_of_view(conn: psycopg.Connection[Any], view: str) -> set[str]:
     shape = read_shape(conn, view)
     if not shape.columns:
         return set()
-    found = conn.execute(shape.query(queries("truth")["view_types"]), {"most": 10_000}).fetchall()
+    with conn.transaction():
+        conn.execute("select set_config('statement_timeout', %s, true)", (VIEW_LIMIT,))
+        found = conn.execute(shape.query(queries("truth")["view_types"]), {"most": 10_000}).fetchall()
     return {row[0] for row in found}
 
 

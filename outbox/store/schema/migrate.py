@@ -58,14 +58,20 @@ def migrate(
             say(f"applying {migration.name}")
             apply_one(conn, migration, say)
         dropped = state.drop_slow(conn) if drop_slow_indexes else []
-        _tell_types(conn, view, say)
+        if any(migration.name == declaring.MIGRATION for migration in pending) or not declaring.is_finished(conn):
+            _tell_types(conn, view, say)
         for command in installed.renewals(conn):
             say(f"attached with --payload by release 0.1.0; to read its rows from the view instead run: {command}")
     return [*(migration.name for migration in pending), *(f"dropped index {name}" for name in dropped)]
 
 
 def _tell_types(conn: psycopg.Connection, view: str, say: Say) -> None:
-    found = declaring.declare_found(conn, view)
+    """A view that takes too long is not waited for: the first event of each type declares it."""
+    try:
+        found = declaring.declare_found(conn, view)
+    except psycopg.errors.QueryCanceled:
+        say(f"the types of {view} could not be listed in {declaring.VIEW_LIMIT}: their first events declare them")
+        return
     for kind, about in found.clear.items():
         say(f"{kind} is kept by {'the view' if about == BY_VIEW else 'payloads'}, as far as what is there tells")
     for kind in found.mixed:
