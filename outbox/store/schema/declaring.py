@@ -70,8 +70,9 @@ def declare_found(conn: psycopg.Connection[Any], view: str) -> TypesFound:
 
 
 def is_finished(conn: psycopg.Connection[Any]) -> bool:
+    """True also where there is nothing to finish yet."""
     row = conn.execute(queries("upgrade")["is_finished"]).fetchone()
-    return bool(row and row[0])
+    return row is None or bool(row[0])
 
 
 def finish(conn: psycopg.Connection[Any], view: str) -> list[str]:
