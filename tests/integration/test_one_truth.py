@@ -164,6 +164,25 @@ def test_of_two_first_events_in_two_workers_one_declares_and_the_other_is_not_se
     assert shop.sink.documents == {}
 
 
+def test_of_two_first_events_in_two_workers_at_the_same_moment_one_is_not_sent(shop: Shop) -> None:
+    """A colleague declares it between our question and our own declaration: what holds is read back."""
+    payload = shop.send("1", "thing")
+    real: Any = shop.worker.projector.declarations.store
+
+    class Faster:
+        def declare(self, types: Any, by: str) -> Any:
+            real.declare({"thing": BY_VIEW}, "a colleague")
+            return real.declare(types, by)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    shop.worker.projector.declarations.store = Faster()  # type: ignore[assignment]
+    shop.worker.run()
+    assert shop.failed(payload) == ("failed", "OUTBOX_PAYLOAD_UNSUPPORTED")
+    assert shop.sink.documents == {}
+
+
 def test_the_first_event_shows_whether_versions_are_ours_or_the_producers(shop: Shop) -> None:
     shop.send("1")
     shop.send("1", "priced", event_version=1_700_000_000_000)

@@ -2,7 +2,7 @@
 
 M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite, M19 to
 M23 those that documents from a view invite, M24 to M27 those that offsets invite,
-M28 one that parts of a large job invite, M33 and M34 two that declared types and
+M28 one that parts of a large job invite, M29 to M34 those that declared types and
 places invite.
 """
 
@@ -30,6 +30,8 @@ class Bug(NamedTuple):
 _MANNERS: Final = "integration/test_worker_manners.py::"
 _REFRESH: Final = "integration/test_refresh.py::"
 _RECORDS: Final = "unit/stream/test_events.py::"
+_TRUTH: Final = "integration/test_one_truth.py::"
+_PLACES: Final = "integration/test_places.py::"
 _PARTS: Final = "integration/test_rebuild_parts.py::"
 
 BUGS: Final = (
@@ -195,6 +197,29 @@ BUGS: Final = (
         "M28",
         "the bounds of parts are compared as text: parts overlap and leave keys out",
         (_PARTS + "as_many_documents_are_written_as_there_are_whatever_order_their_texts_have",),
+    ),
+    Bug(
+        "M29",
+        "a settle does not ask whether a type was declared otherwise since the claim",
+        (_TRUTH + "a_batch_under_a_declaration_that_changed_meanwhile_is_done_again",),
+    ),
+    Bug(
+        "M30",
+        "what a first event declares is not read back before the send",
+        (_TRUTH + "of_two_first_events_in_two_workers_at_the_same_moment_one_is_not_sent",),
+    ),
+    Bug(
+        "M31",
+        "a delete of a type that the view keeps goes under its own version",
+        (_REFRESH + "a_delete_of_a_type_that_the_view_keeps_means_what_the_view_says",),
+    ),
+    Bug(
+        "M32",
+        "the projector notes no place before it writes a document with a routing",
+        (
+            _PLACES + "articles_of_a_banned_author_are_not_found_any_more",
+            _PLACES + "a_worker_that_dies_between_its_write_and_its_settle_leaves_no_second_document",
+        ),
     ),
     Bug(
         "M33",
