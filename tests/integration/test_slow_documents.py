@@ -36,7 +36,9 @@ create view search_documents as
     select 'article'::text as entity_type, id as entity_id, computed(name) as document from article;
 """
 # Where this was not said, the view is asked for the type before it is asked for an entity.
-DECLARED = "insert into search_outbox_entity_types (entity_type, kept_by, declared_by) values ('article', 'view', 'test')"
+DECLARED = (
+    "insert into search_outbox_entity_types (entity_type, kept_by, declared_by) values ('article', 'view', 'test')"
+)
 
 
 class Articles:

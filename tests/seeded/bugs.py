@@ -131,9 +131,7 @@ BUGS: Final = (
     Bug(
         "M18",
         "a delete of a type that the view keeps goes out under its own version, without a lookup",
-        (
-            "integration/test_documents.py::every_event_of_a_type_that_the_view_keeps_is_a_lookup_under_a_drawn_version",
-        ),
+        ("integration/test_documents.py::every_event_of_a_type_that_the_view_keeps_is_a_lookup_under_a_drawn_version",),
     ),
     Bug(
         "M19",
