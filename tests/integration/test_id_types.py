@@ -19,9 +19,10 @@ from outbox.policy.drift import Key
 from outbox.policy.rebuild_parts import cut
 from outbox.store import key_bounds
 from outbox.store.documents import ViewDocuments
+from outbox.store.events import Wanted
 from outbox.store.key_bounds import KeyBounds
 from outbox.store.schema.migrate import migrate
-from outbox.store.truth import PostgresTruth, Wanted
+from outbox.store.truth import PostgresTruth
 from outbox.store.view_shape import UnsupportedIds, names_an_id
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable, fresh_queue
