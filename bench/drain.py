@@ -102,7 +102,7 @@ def prepared(
         if warm:
             warm_up(stack, url, raw_index, shape.size, shape.lanes)
         stack.fresh_index(index)
-        if shape.lookup:  # before the start: the daemon checks for the view then
+        if shape.lookup:
             make_view(url, shape.events, shape.size, prose=shape.prose)
         # Once: each round has the same documents, and an empty index accepts any version.
         fill(url, shape.events, shape.size, lookup=shape.lookup, prose=shape.prose)

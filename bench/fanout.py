@@ -67,7 +67,7 @@ def _documents(
     result: BenchmarkResult,
 ) -> None:
     """Both with running daemons: waiting payload events, and the refreshes of one commit."""
-    fill(url, articles, SIZE)
+    fill(url, articles, SIZE, kind="posting")
     stack.fresh_index(index)
     stack.quiet()
     running.resume()

@@ -57,18 +57,20 @@ def fill(
     lookup: bool = False,
     prose: bool = True,
     age_seconds: int = 0,
+    kind: str = "article",
 ) -> None:
     """`events` pending rows, each of its own entity, and new statistics. `lookup`: without a payload. `age_seconds`:
-    what is older than half a minute when it is claimed is checked against newer deletes."""
+    what is older than half a minute when it is claimed is checked against newer deletes. `kind`: where the view has
+    articles, events with payloads are of another type, whose name is as long."""
     payload = "null" if lookup else document_sql(size, prose=prose)
     op = f"case when g %% {deletes_every} = 0 then 'delete' else 'upsert' end" if deletes_every else "'upsert'"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("truncate search_outbox_events, search_outbox_leases, search_outbox_attempts")
         connection.execute(
             f"insert into search_outbox_events (entity_type, entity_id, op, payload, created_at) "
-            f"select 'article', g::text, {op}, {payload}, now() - make_interval(secs => %s)"
+            f"select %s, g::text, {op}, {payload}, now() - make_interval(secs => %s)"
             " from generate_series(1, %s) g",
-            [age_seconds, events],
+            [kind, age_seconds, events],
         )
     rest(url)
 

@@ -220,9 +220,8 @@ class MemoryTypes:
     def read(self) -> tuple[int, Mapping[str, EntityType]]:
         return self.revision, dict(self.known)
 
-    def declare(self, types: Mapping[str, EntityType], by: str) -> Mapping[str, EntityType]:
+    def declare(self, types: Mapping[str, EntityType], by: str) -> None:
         self.known = {**types, **self.known}
-        return self.known
 
     def take_back(self, types: Sequence[str], by: str) -> None:
         self.known = {kind: about for kind, about in self.known.items() if kind not in types}

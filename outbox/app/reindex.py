@@ -219,7 +219,9 @@ def stream_mark(settings: Settings, database: Database) -> StreamMark | None:
 
 def _kept_by_view(database: Database, types: Sequence[str], actor: Actor) -> list[str]:
     """Of these, those that are declared so by now: what nobody had declared is."""
-    declared = PostgresEntityTypes(database).declare(dict.fromkeys(types, BY_VIEW), actor.name)
+    store = PostgresEntityTypes(database)
+    store.declare(dict.fromkeys(types, BY_VIEW), actor.name)
+    declared = store.read()[1]
     return [kind for kind in types if declared[kind].kept_by is KeptBy.VIEW]
 
 

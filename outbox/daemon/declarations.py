@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
-from outbox.policy.entity_type import EntityType, KeptBy, declared_by, other_sort
+from outbox.policy.entity_type import EntityType, KeptBy, declared_by, first_written, other_sort
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
 from outbox.ports import Clock, DocumentSource
@@ -22,7 +22,7 @@ _SIZE: Final = itemgetter(Event._fields.index("payload_bytes"))
 
 class TypeStore(Protocol):
     def read(self) -> tuple[int, Mapping[str, EntityType]]: ...
-    def declare(self, types: Mapping[str, EntityType], by: str) -> Mapping[str, EntityType]: ...
+    def declare(self, types: Mapping[str, EntityType], by: str) -> None: ...
     def take_back(self, types: Sequence[str], by: str) -> None: ...
 
 
@@ -104,7 +104,12 @@ class Declarations:
         known = self._read()
         unknown = new - known.keys()
         has_view = bool(unknown) and self.documents.exists()
-        in_view = {kind for kind in unknown if has_view and self.documents.has_type(kind)}
+        # A type that begins with a lookup is the view's anyway: no row of it need be asked for.
+        in_view = {
+            kind
+            for kind in unknown
+            if has_view and not _begins_with_lookup(kind, events) and self.documents.has_type(kind)
+        }
         found = {kind: self._told(kind, events, in_view, has_view=has_view) for kind in unknown}
         declared = {kind: about for kind, about in found.items() if about is not None}
         if declared:
@@ -117,6 +122,11 @@ class Declarations:
     ) -> EntityType | None:
         own = [event for event in events if event.entity_type == kind]
         return declared_by(own, in_view=kind in in_view, has_view=has_view, last_version=self.last_version())
+
+
+def _begins_with_lookup(kind: str, events: Sequence[Event]) -> bool:
+    first = first_written([event for event in events if event.entity_type == kind])
+    return first is not None and first.payload_bytes is None
 
 
 def _is_one_sort(events: Sequence[Event], viewed: Container[str], *, all_viewed: bool) -> bool:

@@ -51,12 +51,17 @@ UNDECLARED_DELETE: Final = refused(
 )
 
 
+def first_written(events: Iterable[Event]) -> Event | None:
+    """The first that says what a document is written from: a delete does not."""
+    return min((event for event in events if event.op != DELETE), key=lambda event: event.seq, default=None)
+
+
 def declared_by(events: Iterable[Event], *, in_view: bool, has_view: bool, last_version: int) -> EntityType | None:
     """What the events of a new type declare, by what the first of them is written from. A type with rows in the view
     is the view's, whatever comes first. None: deletes declare nothing, nor does what no view can say."""
     if in_view:
         return BY_VIEW
-    first = min((event for event in events if event.op != DELETE), key=lambda event: event.seq, default=None)
+    first = first_written(events)
     if first is None:
         return None
     if first.payload_bytes is None:

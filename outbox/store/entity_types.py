@@ -43,11 +43,10 @@ class PostgresEntityTypes:
         with self._database.connection() as connection:
             return _declared(connection.execute(self._sql["declared"]).fetchall())
 
-    def declare(self, types: Mapping[str, EntityType], by: str) -> Mapping[str, EntityType]:
-        """Those that are new; answers what holds. Two statements, so that the second sees who was faster."""
+    def declare(self, types: Mapping[str, EntityType], by: str) -> None:
+        """Those that are new. What holds is read by a statement of its own, which sees who was faster."""
         with self._database.connection() as connection:
             declare(connection, types, by)
-        return self.read()[1]
 
     def older_batches(self) -> int:
         """In flight, or late by less than any request takes."""

@@ -271,7 +271,7 @@ COMMANDS = [
 # Two documents to compare: one differs from the index in a field that holds a canary, one is missing there.
 VIEW = (
     "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
-    " jsonb_build_object('title', {document}, 'password', {masked})::json as document, 7::bigint as version"
+    " jsonb_build_object('title', {document}, 'password', {masked})::json as document"
     " from unnest(array['1', '2']) id"
 )
 AWAY = "postgresql://someone:{password}@127.0.0.1:1/nothing"

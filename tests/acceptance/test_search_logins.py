@@ -195,7 +195,7 @@ def by_hand(logins: Logins, login: Login, database: str, target: str) -> dict[st
 def one_document(connection: psycopg.Connection[Any]) -> None:
     connection.execute(
         "create view search_documents as select 'article'::text as entity_type, '1'::text as entity_id,"
-        " '{\"t\": 1}'::json as document, 1::bigint as version"
+        " '{\"t\": 1}'::json as document"
     )
 
 

@@ -40,7 +40,7 @@ def test_an_entity_of_the_view_is_looked_up_again(console: Served, connection: p
 def test_where_elasticsearch_is_ahead_it_is_looked_up_all_the_same(
     console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
 ) -> None:
-    """The projector reads the entity anew, meets that version, and moves the sequence above it."""
+    """The lookup meets that version, and moves the sequence above it."""
     connection.execute("insert into articles values ('7', 'x')")
     es.index(index=index, id="article:7", document={}, version=99, version_type="external_gte")
     answer = post(console.client, "/events", ENTITY)

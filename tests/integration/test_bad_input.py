@@ -121,9 +121,7 @@ CASES = [
     Case("a number", {"payload": "1"}, REFUSED, INVALID, says="not a JSON object"),
     Case("json null", {"payload": "null"}, REFUSED, INVALID, says="not a JSON object"),
     Case("an array of 100 KB", {"payload": json.dumps(["x" * 100_000])}, REFUSED, INVALID, says="not a JSON object"),
-    Case(
-        "no payload of a type that has them", {"payload": None}, REFUSED, MISSING, says="`outbox types set TYPE view`"
-    ),
+    Case("no payload of a payload type", {"payload": None}, REFUSED, MISSING, says="`outbox types set TYPE view`"),
     Case(
         "no payload and no view",
         {"payload": None, "entity_type": "looked up"},

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, LiteralString
 from labs.collect import write
 from tests.nemesis.gang import Gang
 from tests.nemesis.ground import DATABASE_DOWN
+from tests.nemesis.joined import KIND
 from tests.nemesis.kafka_faults import TAKEOVER_SECONDS, GroupFaults, StreamFaults
 from tests.nemesis.kafka_ground import KAFKA_DOWN, PARTITIONS, SESSION_SECONDS, KafkaGround
 from tests.nemesis.load import Producer
@@ -40,7 +41,8 @@ class KafkaRun(Run):
     def _build(self) -> None:
         self.gang = Gang(self.ground, self.folder)
         self.watch = Watch(self.ground, self.gang, self.folder)
-        self.people = People(self.ground, self.folder, self._end, COMMAND_SECONDS)
+        # Of payloads PostgreSQL has only the exceptions.
+        self.people = People(self.ground, self.folder, self._end, COMMAND_SECONDS, compared=KIND)
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.stream = StreamFaults(self.ground, self.gang, self._end)
         self.servers.table |= self.stream.table

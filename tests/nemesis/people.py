@@ -49,6 +49,7 @@ class People:
     folder: Path
     stop: threading.Event
     patience: float = PATIENCE_SECONDS
+    compared: str | None = None  # the entity type; left out: all
     said: list[Said] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -124,10 +125,14 @@ class People:
 
     def _verify(self, _: PlannedAct) -> Bite:
         self._wait_for(self.ground.elastic_answers, 40)
-        said = self.outbox("verify", "--rate", "0", "--json")
+        said = self.verify()
         looked = _json(said)
         finished = said.code in (0, 1, 3) and bool(looked)
         return Bite(finished, f"exit {said.code}: {looked.get('sentence') or _line(said)}")
+
+    def verify(self, patience: float | None = None) -> Said:
+        of_type = ("--type", self.compared) if self.compared else ()
+        return self.outbox("verify", *of_type, "--rate", "0", "--json", patience=patience)
 
     def _rebuild(self, _: PlannedAct) -> Bite:
         """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended. It

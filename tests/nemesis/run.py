@@ -244,7 +244,7 @@ class Run:
         self.notes["coda_steps"] = int(self.ground.value(DONE_STEPS)) - steps
 
     def _leave(self) -> None:
-        self.notes["final_verify"] = asdict(self.people.outbox("verify", "--rate", "0", "--json", patience=300))
+        self.notes["final_verify"] = asdict(self.people.verify(patience=300))
         self.notes["audit_verify"] = asdict(self.people.outbox("audit", "verify", patience=300))
         pages = {worker.label: worker.page("/metrics", 3)[1] for worker in self.gang.workers()}
         self.notes["last_workers"] = list(pages)

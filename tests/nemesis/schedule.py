@@ -20,14 +20,14 @@ DECKS: dict[str, tuple[str, ...]] = {
 PEOPLE = ("replay", "prune", "verify", "rebuild")
 FAULTS = tuple(dict.fromkeys(kind for lane, deck in DECKS.items() if lane != "people" for kind in deck))
 # With Kafka as the source. A prune would remove the rows of deletes, which are to be kept for as long as the topic
-# keeps records (docs/kafka.md).
+# keeps records; a rebuild is refused, because PostgreSQL does not have the payloads (docs/kafka.md).
 KAFKA_DECKS: dict[str, tuple[str, ...]] = {
     "workers": ("kill_9", "sigterm", "kill_9"),
     "freezer": ("sigstop",),
     "kafka": ("broker_kill", "connect_kill", "broker_stop"),
     "postgresql": DECKS["postgresql"],
     "elasticsearch": DECKS["elasticsearch"],
-    "people": ("replay", "verify", "rebuild"),
+    "people": ("replay", "verify"),
 }
 KAFKA_KINDS = tuple(dict.fromkeys(kind for deck in KAFKA_DECKS.values() for kind in deck))
 # Seconds between two acts of a lane, at least and at most.
