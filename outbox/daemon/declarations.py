@@ -105,11 +105,8 @@ class Declarations:
         unknown = new - known.keys()
         has_view = bool(unknown) and self.documents.exists()
         # A type that begins with a lookup is the view's anyway: no row of it need be asked for.
-        in_view = {
-            kind
-            for kind in unknown
-            if has_view and not _begins_with_lookup(kind, events) and self.documents.has_type(kind)
-        }
+        doubted = [kind for kind in unknown if has_view and not _begins_with_lookup(kind, events)]
+        in_view = {kind for kind in doubted if self.documents.has_type(kind)}
         found = {kind: self._told(kind, events, in_view, has_view=has_view) for kind in unknown}
         declared = {kind: about for kind, about in found.items() if about is not None}
         if declared:

@@ -177,7 +177,7 @@ def test_of_two_first_events_in_two_workers_at_the_same_moment_one_is_not_sent(s
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)
 
-    shop.worker.projector.declarations.store = Faster()  # type: ignore[assignment]
+    shop.worker.projector.declarations.store = Faster()
     shop.worker.run()
     assert shop.failed(payload) == ("failed", "OUTBOX_PAYLOAD_UNSUPPORTED")
     assert shop.sink.documents == {}
