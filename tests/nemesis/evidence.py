@@ -71,18 +71,10 @@ class Evidence(History):
         """Documents that refreshes keep. Their events say nothing about versions or content: the view does."""
         return {entry.document for entry in self.committed if entry.op == REFRESH}
 
-    @cached_property
-    def refusable(self) -> dict[str, int]:
-        """The highest version of a document that the mapping refuses: a lookup of an older event may meet it."""
-        highest: dict[str, int] = defaultdict(int)
-        for entry in self.committed:
-            if is_bad(entry.id):
-                highest[entry.document] = max(highest[entry.document], entry.version)
-        return highest
-
     def may_be_refused(self, event_id: str) -> bool:
+        """Its document travels with it: no other event's is refused for it."""
         entry = self.by_id.get(event_id)
-        return entry is not None and entry.op != REFRESH and entry.version <= self.refusable.get(entry.document, 0)
+        return entry is not None and entry.op == "upsert" and is_bad(event_id)
 
     @cached_property
     def deletes_done(self) -> dict[str, list[tuple[float, int]]]:

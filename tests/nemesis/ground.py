@@ -86,7 +86,7 @@ class Ground:
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             connection.execute("create database nemesis")
         self.database_url = self.postgres.database_url("nemesis")
-        migrate(self.database_url, log=self.WITH_LOG)
+        migrate(self.database_url, log=self.WITH_LOG, by_entity=True)
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             connection.execute(STEPS.read_bytes())
             connection.execute(SCHEMA.read_bytes())

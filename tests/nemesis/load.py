@@ -25,8 +25,8 @@ BAD_ONE_IN = 150  # events whose document the mapping refuses, until someone fix
 # The lock comes first, in a statement of its own: so the versions of an entity grow in the order of its commits.
 LOCK = "select pg_advisory_xact_lock(hashtextextended(%s, 7))"
 KEEP = """
-insert into nemesis_rows (id, kind, document, version)
-values (%(id)s, %(kind)s, %(document)s, nextval('search_outbox_version'))
+insert into nemesis_rows (id, document, version)
+values (%(id)s, %(document)s, nextval('search_outbox_version'))
 on conflict (id) do update set document = excluded.document, version = excluded.version
 returning version
 """
@@ -122,7 +122,7 @@ class Producer:
         wish = {"id": entity, "kind": KINDS[int(entity[1:]) % 2], "event": time_ordered_id()}
         gone = dice.random() < 0.15
         try:
-            entry = self._write(connection, {**wish, "gone": gone, "looked_up": dice.random() < 0.3}, dice)
+            entry = self._write(connection, {**wish, "gone": gone}, dice)
         except psycopg.Error:
             self._refused += 1  # COMMIT was not sent
             raise
@@ -146,8 +146,7 @@ class Producer:
         if row is None:
             return None  # nothing there to delete
         op, version = ("delete" if wish["gone"] else "upsert"), int(row[0])
-        bad = is_bad(str(wish["event"]))
-        payload = None if document is None or (wish["looked_up"] and not bad) else text
+        payload = None if document is None else text
         connection.execute(self._event, {**wish, "op": op, "version": version, "payload": payload})
         body = digest(document) if document else ""
         return LedgerEntry(str(wish["event"]), wish["kind"], wish["id"], op, version, body, time.time())

@@ -1,6 +1,6 @@
--- What the nemesis adds to its own database beside the record of every step (labs/steps.sql): business rows, and the view
--- of their documents. Parents with notes and tags are one joined document each, which refreshes keep: they have no version.
-create table nemesis_rows (id text primary key, kind text not null, document json not null, version bigint not null);
+-- What the nemesis adds to its own database beside the record of every step (labs/steps.sql): business rows, whose
+-- documents travel in their events, and the view of the others: parents with notes and tags are one joined document each.
+create table nemesis_rows (id text primary key, document json not null, version bigint not null);
 
 -- No foreign keys: what a transaction does to a child must not wait for what another does to its parent.
 create table nemesis_parents (id text primary key, title text not null, revision bigint not null);
@@ -10,14 +10,11 @@ create index on nemesis_notes (parent_id);
 create index on nemesis_tags (parent_id);
 
 create view search_documents as
-select kind as entity_type, id as entity_id, document, version from nemesis_rows
-union all
-select 'joined', p.id,
+select 'joined'::text as entity_type, p.id as entity_id,
        json_build_object(
            'title', p.title, 'kind', 'joined', 'revision', p.revision,
            'notes', (select coalesce(json_agg(n.note order by n.id), '[]') from nemesis_notes n where n.parent_id = p.id),
-           'tags', (select coalesce(json_agg(t.tag order by t.id), '[]') from nemesis_tags t where t.parent_id = p.id)),
-       null
+           'tags', (select coalesce(json_agg(t.tag order by t.id), '[]') from nemesis_tags t where t.parent_id = p.id)) as document
   from nemesis_parents p;
 
 create index on recorded_steps (at);
