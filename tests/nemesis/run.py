@@ -287,6 +287,7 @@ class Run:
             "wire_again": self.ground.wire.again,
             "wire_sent": self.ground.wire.sent.total(),
             "wire_strangers": sorted(self.ground.wire.documents - {e.document for e in self.ledger.entries})[:20],
+            "routed_swapped": self.producer.routed.swapped,
             "exit_codes": self.gang.exit_codes,
             "crashed_commands": [asdict(said) for said in self.people.crashed],
             "commands": [[list(said.command), said.code] for said in self.people.said],
