@@ -11,6 +11,7 @@ create index on nemesis_notes (parent_id);
 create index on nemesis_tags (parent_id);
 
 create table nemesis_customers (id text primary key, name text not null, tenant text not null, banned boolean not null);
+insert into nemesis_customers select 'c' || n, 'customer ' || n, 'tenant ' || n % 12, false from generate_series(0, 59) n;
 create table nemesis_orders (id text primary key, customer_id text not null, title text not null, revision bigint not null);
 create index on nemesis_orders (customer_id);
 
