@@ -127,7 +127,7 @@ class People:
         said = self.outbox("verify", "--rate", "0", "--json")
         looked = _json(said)
         finished = said.code in (0, 1, 3) and bool(looked)
-        return Bite(finished, f"exit {said.code}: {looked.get('sentence') or _line(said)}")
+        return Bite(finished, f"exit {said.code}: {looked.get('sentence') or last_line(said)}")
 
     def _rebuild(self, _: PlannedAct) -> Bite:
         """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended. It
@@ -147,7 +147,7 @@ class People:
             self.outbox("rebuild", "--cancel", "--yes", "--by", "nemesis")
         self._try(lambda: self.ground.refuse_malformed(True))
         done = self._rebuilt() > before
-        return Bite(done, "alias swapped, old index removed" if done else f"cut short ({said.code}): {_line(said)}")
+        return Bite(done, "alias swapped, old index removed" if done else f"cut short ({said.code}): {last_line(said)}")
 
     def _rebuilt(self) -> int:
         query = "select count(*) from search_outbox_rebuilds where status = 'finished'"
@@ -205,6 +205,6 @@ def _json(said: Said) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _line(said: Said) -> str:
+def last_line(said: Said) -> str:
     lines = [line for line in (said.err or said.out).strip().splitlines() if line.strip()]
     return lines[-1][:160] if lines else ""
