@@ -18,7 +18,7 @@ from tests.nemesis.ground import DATABASE_DOWN, Ground
 from tests.nemesis.schedule import WORKERS
 
 LEASE_SECONDS = 3.0
-RETENTION_SECONDS = 8.0
+RETENTION_SECONDS = 15.0  # the prunes of people take what is five seconds old
 SETTINGS: Mapping[str, str] = {
     "OUTBOX_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
     "OUTBOX_RECLAIM_INTERVAL_SECONDS": "0.5",
