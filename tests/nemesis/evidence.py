@@ -15,7 +15,7 @@ from tests.nemesis.joined import REFRESH
 from tests.nemesis.load import is_bad
 
 
-class Standing(NamedTuple):
+class PlacedDocument(NamedTuple):
     """A document in the index: under which routing ('' is none), and as what."""
 
     routing: str
@@ -41,17 +41,17 @@ class Evidence(History):
         return [*ledger.read(self.folder / "ledger.ndjson"), *(LedgerEntry(**row) for row in self.rows("owed"))]
 
     @cached_property
-    def view(self) -> dict[str, Standing]:
+    def view(self) -> dict[str, PlacedDocument]:
         """Each document that the view has in the end: where it must stand, and as what."""
-        return {row["_id"]: Standing(row.get("routing", ""), row["digest"]) for row in self.rows("view")}
+        return {row["_id"]: PlacedDocument(row.get("routing", ""), row["digest"]) for row in self.rows("view")}
 
     @cached_property
-    def standing(self) -> dict[str, list[Standing]]:
+    def standing(self) -> dict[str, list[PlacedDocument]]:
         """Each document as often as it is in the index. Before there were routings, as a read by id found it."""
-        found: dict[str, list[Standing]] = defaultdict(list)
+        found: dict[str, list[PlacedDocument]] = defaultdict(list)
         by_id = [row for row in self.documents.values() if row.get("found") and not row.get("phantom")]
         for row in self.rows("standing") or by_id:
-            found[row["_id"]].append(Standing(row.get("routing", ""), row["digest"]))
+            found[row["_id"]].append(PlacedDocument(row.get("routing", ""), row["digest"]))
         return dict(found)
 
     @cached_property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from labs.checks import holds, nobody
 from labs.experiment import CheckResult
-from tests.nemesis.evidence import Evidence, Standing
+from tests.nemesis.evidence import Evidence, PlacedDocument
 from tests.nemesis.joined import REFRESH
 
-UNROUTED = Standing("", "")
+UNROUTED = PlacedDocument("", "")
 
 
 def stale(found: Evidence) -> list[str]:

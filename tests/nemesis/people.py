@@ -154,11 +154,12 @@ class People:
         return int(self._ask(lambda: self.ground.value(query)) or 0)
 
     def end_rebuild(self) -> None:
-        """After the storm: whatever was begun is brought to its end, one way or the other."""
-        for arguments in (("--resume",), ("--swap",), ("--finish",), ("--cancel",)):
+        """After the storm: what was begun is cancelled, or finished if its alias was swapped. One that came to its end
+        now would bring right what the storm had left wrong, before anyone judged it."""
+        for wish in ("--cancel", "--finish"):
             if not self._rebuild_open():
                 return
-            self.outbox("rebuild", *arguments, "--yes", "--by", "nemesis", patience=90)
+            self.outbox("rebuild", wish, "--yes", "--by", "nemesis", patience=90)
 
     def _rebuild_open(self) -> bool:
         query = "select exists (select from search_outbox_rebuilds where status in ('running', 'swapped', 'broken'))"
