@@ -1,4 +1,4 @@
-"""Innocents beside poison, then two minutes of kill -9, SIGSTOP, restarts, cuts, floods, wrong clocks: I1 to I18."""
+"""Innocents beside poison, then two minutes of kill -9, SIGSTOP, restarts, cuts, floods, wrong clocks: I1 to I19."""
 
 import json
 import os
@@ -26,8 +26,9 @@ def test_two_minutes_of_every_fault_lose_nothing_and_every_fault_bites(tmp_path:
     assert verdict["word"] == "PASS", f"{verdict['why']}\n{done.stderr[-3000:]}"
     assert done.returncode == 0
     counts = verdict["counts"]
-    assert counts["lost"] == counts["stale"] == counts["resurrected"] == counts["double_leases"] == 0
+    assert counts["lost"] == counts["stale"] == counts["resurrected"] == counts["misplaced"] == 0
+    assert counts["double_leases"] == 0
     assert counts["acknowledged"] > 1_000
     assert counts["refreshes"] > counts["acknowledged"] / 5
-    assert counts["joined"] > 100
+    assert counts["joined"] > 200  # routed ones included
     assert verdict["neighbours"]["poison"]["innocents"] > 50

@@ -15,7 +15,7 @@ from tests.nemesis.evidence import Evidence
 AS_LEFT = (
     *("about.json", "verdict.json", "acts.ndjson", "audit.ndjson", "replays.ndjson", "leases.ndjson"),
     *("ledger.ndjson", "seen.ndjson", "timeline.ndjson", "view.ndjson", "neighbours.json", "innocents.ndjson"),
-    *("stored.ndjson", "strays.ndjson"),
+    *("owed.ndjson", "standing.ndjson", "stored.ndjson", "strays.ndjson"),
 )
 EVENTS = ("id", "status")
 STEPS = (
@@ -26,11 +26,11 @@ DOCUMENTS = ("_id", "found", "version", "digest", "phantom")
 ABOUT = """\
 The raw history of one nemesis. Unpack it into a folder; `scripts/nemesis --judge FOLDER` computes its verdict again.
 
-about.json, acts, audit, replays, leases, ledger, seen, timeline, view, neighbours, innocents, logs/: as the run left
-them, but for paths of the machine. verdict.json: the verdict when it was packed.
-events, steps, documents: the first line names the columns. An event is named by its place in ledger.ndjson, from 0 (or
-by its id, where the ledger does not have it); a lease's token by a number of its own. Columns that nothing is judged
-by are left out of events.
+about.json, acts, audit, replays, leases, ledger, owed, seen, standing, timeline, view, neighbours, innocents, logs/: as
+the run left them, but for paths of the machine. verdict.json: the verdict when it was packed.
+events, steps, documents: the first line names the columns. An event is named by its place in ledger.ndjson and then
+owed.ndjson, from 0 (or by its id, where neither has it); a lease's token by a number of its own. Columns that
+nothing is judged by are left out of events.
 """
 
 

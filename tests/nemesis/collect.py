@@ -10,9 +10,8 @@ from elasticsearch import Elasticsearch
 
 from labs.collect import documents_of, write
 from labs.ledger import LedgerEntry, digest
-from tests.nemesis.joined import KIND
 
-VIEW: LiteralString = "select entity_id, document from search_documents where entity_type = 'joined' order by 1"
+VIEW: LiteralString = "select entity_type, entity_id, document, routing from search_documents order by 1, 2"
 Row = dict[str, Any]
 TABLES: dict[str, LiteralString] = {
     "events": "select id, seq, entity_type, entity_id, op, event_version, status, attempts, abandoned_count,"
@@ -24,6 +23,12 @@ TABLES: dict[str, LiteralString] = {
     "audit": "select id, at, action, actor, batch_id, event_id from search_outbox_audit order by id",
     "replays": "select * from search_outbox_replays",
 }
+# In the form of the ledger: what daemons wrote, which nobody has committed beside them.
+OWED: LiteralString = (
+    "select id, entity_type, entity_id, op, 0 as version, '' as digest, extract(epoch from at)::float8 as at"
+    " from recorded_refreshes order by at"
+)
+MOST_DOCUMENTS = 10_000  # that one search returns
 
 
 def collect(
@@ -35,14 +40,26 @@ def collect(
     *,
     view: LiteralString | None = VIEW,
 ) -> None:
-    """Without a view there are no joined documents."""
+    """Without a view there are no documents that the view keeps."""
     for name, query in TABLES.items():
         write(folder / f"{name}.ndjson", rows(query))
     write(folder / "view.ndjson", map(_in_view, rows(view) if view else ()))
+    write(folder / "owed.ndjson", rows(OWED) if view else ())
     wanted = list(dict.fromkeys(entry.document for entry in ledger))
     write(folder / "documents.ndjson", documents_of(elastic.options(request_timeout=30), index, wanted))
+    write(folder / "standing.ndjson", _standing(elastic.options(request_timeout=30), index))
 
 
 def _in_view(row: Row) -> Row:
-    """What a joined document must be in the end."""
-    return {"_id": f"{KIND}:{row['entity_id']}", "digest": digest(row["document"])}
+    """What a document of the view must be in the end, and where."""
+    name = f"{row['entity_type']}:{row['entity_id']}"
+    return {"_id": name, "routing": row["routing"] or "", "digest": digest(row["document"])}
+
+
+def _standing(elastic: Elasticsearch, index: str) -> Iterable[Row]:
+    """Every document of every shard, under whatever routing: an id may be there twice, which no read by id shows."""
+    elastic.indices.refresh(index=index)
+    found = elastic.search(index=index, size=MOST_DOCUMENTS, track_total_hits=True)["hits"]
+    assert found["total"]["value"] == len(found["hits"]), "more documents than one search returns"
+    for hit in found["hits"]:
+        yield {"_id": hit["_id"], "routing": hit.get("_routing", ""), "digest": digest(hit["_source"])}

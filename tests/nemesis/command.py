@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "reliability.md"
 ARCHIVES = ROOT / "docs" / "reliability"
 HELP = """\
 Four workers on a real PostgreSQL and a real Elasticsearch or OpenSearch, under load, while everything is killed,
-frozen, cut, stalled, restarted and flooded; then healed, drained, and judged (I1 to I18) by a ledger and a log of
+frozen, cut, stalled, restarted and flooded; then healed, drained, and judged (I1 to I19) by a ledger and a log of
 every step.
 
 Before the storm comes the lane of the neighbours: innocent events beside poison of every kind, without any fault; their

@@ -6,12 +6,20 @@ import json
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
+from labs import ledger
 from labs.history import History
 from labs.ledger import LedgerEntry
 from tests.nemesis.joined import REFRESH
 from tests.nemesis.load import is_bad
+
+
+class PlacedDocument(NamedTuple):
+    """A document in the index: under which routing ('' is none), and as what."""
+
+    routing: str
+    digest: str
 
 
 class Evidence(History):
@@ -28,9 +36,23 @@ class Evidence(History):
         return [entry for entry in self.committed if not entry.committed]
 
     @cached_property
-    def view(self) -> dict[str, str]:
-        """Each joined document that the view has in the end, with the digest of its content."""
-        return {row["_id"]: row["digest"] for row in self.rows("view")}
+    def attempted(self) -> list[LedgerEntry]:
+        """And the refreshes that daemons wrote themselves."""
+        return [*ledger.read(self.folder / "ledger.ndjson"), *(LedgerEntry(**row) for row in self.rows("owed"))]
+
+    @cached_property
+    def view(self) -> dict[str, PlacedDocument]:
+        """Each document that the view has in the end: where it must stand, and as what."""
+        return {row["_id"]: PlacedDocument(row.get("routing", ""), row["digest"]) for row in self.rows("view")}
+
+    @cached_property
+    def standing(self) -> dict[str, list[PlacedDocument]]:
+        """Each document as often as it is in the index. Before there were routings, as a read by id found it."""
+        found: dict[str, list[PlacedDocument]] = defaultdict(list)
+        by_id = [row for row in self.documents.values() if row.get("found") and not row.get("phantom")]
+        for row in self.rows("standing") or by_id:
+            found[row["_id"]].append(PlacedDocument(row.get("routing", ""), row["digest"]))
+        return dict(found)
 
     @cached_property
     def seen(self) -> list[dict[str, Any]]:
@@ -68,7 +90,7 @@ class Evidence(History):
 
     @cached_property
     def joined(self) -> set[str]:
-        """Documents that refreshes keep. Their events say nothing about versions or content: the view does."""
+        """Documents that the view keeps. Their events say nothing about versions or content: the view does."""
         return {entry.document for entry in self.committed if entry.op == REFRESH}
 
     def may_be_refused(self, event_id: str) -> bool:

@@ -18,6 +18,7 @@ from tests.nemesis.ground import DATABASE_DOWN, Ground
 from tests.nemesis.schedule import WORKERS
 
 LEASE_SECONDS = 3.0
+RETENTION_SECONDS = 15.0  # the prunes of people take what is five seconds old
 SETTINGS: Mapping[str, str] = {
     "OUTBOX_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
     "OUTBOX_RECLAIM_INTERVAL_SECONDS": "0.5",
@@ -29,6 +30,11 @@ SETTINGS: Mapping[str, str] = {
     "OUTBOX_SHUTDOWN_GRACE_SECONDS": "8",
     "ELASTIC_TIMEOUT_SECONDS": "3",
     "OUTBOX_OUTAGE_POLICY": "pause",
+}
+# What is done is soon gone: whoever judges goes by the ledger and by the recorded steps.
+PRUNING: Mapping[str, str] = {
+    "OUTBOX_RETENTION_DAYS": f"{RETENTION_SECONDS / 86_400:.9f}",
+    "OUTBOX_PRUNE_INTERVAL_SECONDS": "1",
 }
 
 
@@ -92,7 +98,7 @@ class Gang:
     def start(self, slot: Slot, settings: Mapping[str, str] | None = None) -> Worker:
         slot.starts += 1
         label = f"{slot.name}.{slot.starts}"
-        own = {**SETTINGS, **self._ground.road(), "OUTBOX_METRICS_PORT": str(slot.port), **(settings or {})}
+        own = {**SETTINGS, **PRUNING, **self._ground.road(), "OUTBOX_METRICS_PORT": str(slot.port), **(settings or {})}
         worker = self._spawner.submit(Worker, slot.name, label, own, self._folder, None).result()
         slot.worker = worker
         slot.logs.append(worker.log)

@@ -32,9 +32,11 @@ from tests.nemesis.wire import Wire
 SCHEMA = Path(__file__).with_name("schema.sql")
 INDEX = "nemesis"
 NEIGHBOUR = "neighbour"
-# One thread and a queue of eight: a few more requests at once are refused with 429, by the real server.
-# And a limit of two megabytes, so that a document that is too large need not be a hundred.
-TINY = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 8, "http.max_content_length": "2mb"}
+# Where a document lives depends on its routing only where there are several.
+SHARDS = 3
+# One thread and a queue of twenty (a request has a part for each shard): a few more requests at once are refused with
+# 429, by the real server. And a limit of two megabytes, so that a document that is too large need not be a hundred.
+TINY = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 20, "http.max_content_length": "2mb"}
 PATIENCE_SECONDS = 600.0  # a start takes 12 s alone, and minutes where others have the machine
 DATABASE_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ELASTIC_DOWN = (ApiError, TransportError)
@@ -99,7 +101,7 @@ class Ground:
     def _make_indexes(self) -> None:
         fields = {"kind": "keyword", "notes": "text", "revision": "long", "tags": "keyword"}
         strict = {"properties": {name: {"type": kind} for name, kind in fields.items()}}
-        create_index(self.elastic, INDEX, {"refresh_interval": "1s"}, strict)
+        create_index(self.elastic, INDEX, {"refresh_interval": "1s", "number_of_shards": SHARDS}, strict)
         create_index(self.elastic, NEIGHBOUR, {}, {})
         for n in range(20):
             self.elastic.index(index=NEIGHBOUR, id=f"row:{n}", document={"title": f"neighbour {n}"})

@@ -24,7 +24,7 @@ from labs.invariants import (
 )
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.ground import INDEX
-from tests.nemesis.joined_documents import as_the_view_says
+from tests.nemesis.joined_documents import as_the_view_says, in_one_place
 
 Check = Callable[[Evidence], CheckResult]
 MOST_MEGABYTES, MOST_FILES, MOST_CONNECTIONS = 350, 120, 90
@@ -189,6 +189,7 @@ CHECKS: Sequence[tuple[str, Check]] = (
     ("I16", neighbours_of_the_bad),
     ("I17", nobody_elses),
     ("I18", as_the_view_says),
+    ("I19", in_one_place),
     ("", clean_exits),
     ("", no_command_crashes),
 )

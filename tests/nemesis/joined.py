@@ -1,4 +1,4 @@
-"""Owns the joined third of the load: two transactions at a time on one parent and its children, with their refreshes.
+"""Owns the joined part of the load: two transactions at a time on one parent and its children, with their refreshes.
 
 They overlap and commit in either order, without a lock that would order them. No event of theirs carries a document.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
 import psycopg
@@ -21,12 +21,12 @@ REFRESH = "refresh"
 PARENTS = 240
 HOT = 12
 EVENTS = 2  # of a pair, as a rule
-# Of the pairs and single events together: a pair has two events, so a fifth of the acts is a third of the events.
+# Of all acts, single events included: a pair has two events, so a fifth of the acts is over a quarter of the events.
 SHARE_OF_ACTS = 0.2
 MOST_SECONDS_APART = 0.06
 
 Connection = psycopg.Connection[Any]
-Change = Callable[[Connection, str, random.Random], Sequence[str]]
+Change = Callable[[Connection, str, random.Random], Sequence[str]]  # which documents it touches
 
 # Only an act's first transaction locks a parent, and children are locked only where nobody else has them: whoever waits
 # holds nothing that the other needs, and one thread with two transactions never waits for itself.
@@ -62,7 +62,7 @@ def followed() -> list[str]:
 
 
 def keep(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
-    connection.execute(KEEP, {"id": parent, "text": _text(dice), "number": dice.randrange(1_000_000)})
+    connection.execute(KEEP, {"id": parent, "text": text(dice), "number": dice.randrange(1_000_000)})
     return [parent]
 
 
@@ -75,7 +75,7 @@ def remove(connection: Connection, parent: str, dice: random.Random) -> Sequence
 
 
 def add_note(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
-    connection.execute(ADD_NOTE, {"id": parent, "text": _text(dice)})
+    connection.execute(ADD_NOTE, {"id": parent, "text": text(dice)})
     return [parent]
 
 
@@ -102,21 +102,25 @@ SECOND: dict[Change, int] = {add_note: 8, add_tag: 4, remove_child: 6, move_note
 
 
 @dataclass
-class Joined:
-    """Pairs of transactions, noted in the ledger as they are committed."""
+class Pairs:
+    """Pairs of transactions on documents of one type, noted in the ledger as they are committed."""
 
     ledger: Ledger
+    kind: str = KIND
+    name: Callable[[random.Random], str] = name
+    first: Mapping[Change, int] = field(default_factory=FIRST.copy)
+    second: Mapping[Change, int] = field(default_factory=SECOND.copy)
     swapped: int = 0  # pairs whose commits came in the other order than their writes
     refused: int = 0  # events that surely did not commit
 
     def commit(self, connections: Sequence[Connection], dice: random.Random) -> None:
         """Raises what psycopg raises; the rest is rolled back by whoever closes the connections."""
-        parent = name(dice)
+        subject = self.name(dice)
         written: list[tuple[Connection, list[LedgerEntry]]] = []
         try:
-            for connection, changes in zip(connections, (FIRST, SECOND), strict=True):
+            for connection, changes in zip(connections, (self.first, self.second), strict=True):
                 (change,) = dice.choices(list(changes), list(changes.values()))
-                written.append((connection, _write(connection, change, parent, dice)))
+                written.append((connection, self._write(connection, change, subject, dice)))
         except psycopg.Error:
             self.refused += EVENTS  # no COMMIT was sent
             raise
@@ -140,19 +144,17 @@ class Joined:
         for entry in entries:
             self.ledger.add(entry if committed else entry.unanswered())
 
+    def _write(self, connection: Connection, change: Change, subject: str, dice: random.Random) -> list[LedgerEntry]:
+        """The refresh stands before the change or after it: in one transaction that is the same."""
+        early = [self._ask(connection, subject)] if dice.random() < 0.3 else []
+        touched = change(connection, subject, dice)
+        return early + [self._ask(connection, id) for id in touched if not early or id != subject]
 
-def _write(connection: Connection, change: Change, parent: str, dice: random.Random) -> list[LedgerEntry]:
-    """The refresh stands before the change or after it: in one transaction that is the same."""
-    early = [_ask(connection, parent)] if dice.random() < 0.3 else []
-    touched = change(connection, parent, dice)
-    return early + [_ask(connection, id) for id in touched if not early or id != parent]
-
-
-def _ask(connection: Connection, parent: str) -> LedgerEntry:
-    row = connection.execute(ASK, [KIND, parent]).fetchone()
-    assert row is not None
-    return LedgerEntry(row[0], KIND, parent, REFRESH, 0, "", time.time())
+    def _ask(self, connection: Connection, id: str) -> LedgerEntry:
+        row = connection.execute(ASK, [self.kind, id]).fetchone()
+        assert row is not None
+        return LedgerEntry(row[0], self.kind, id, REFRESH, 0, "", time.time())
 
 
-def _text(dice: random.Random) -> str:
+def text(dice: random.Random) -> str:
     return f"{CANARY} {dice.randbytes(20).hex()}"

@@ -1,26 +1,34 @@
-"""Owns I18: what the index holds of joined documents, against the view at the end. Pure."""
+"""Owns I18 and I19: what the index holds of the view's documents, and where, against the view at the end. Pure."""
 
 from __future__ import annotations
 
 from labs.checks import holds, nobody
 from labs.experiment import CheckResult
-from tests.nemesis.evidence import Evidence
+from tests.nemesis.evidence import Evidence, PlacedDocument
 from tests.nemesis.joined import REFRESH
+
+UNROUTED = PlacedDocument("", "")
 
 
 def stale(found: Evidence) -> list[str]:
-    """Joined documents that are there, and not what the view says."""
-    there = {name: found.documents.get(name, {}) for name in found.view}
-    return [name for name, doc in there.items() if doc.get("found") and doc["digest"] != found.view[name]]
+    """Documents of the view that are there, and not what it says: wherever they stand."""
+    there = {name: found.standing.get(name, ()) for name in found.view}
+    return [name for name, places in there.items() if any(one.digest != found.view[name].digest for one in places)]
 
 
 def lost(found: Evidence) -> list[str]:
-    return [name for name in found.view if not found.documents.get(name, {}).get("found")]
+    return [name for name in found.view if name not in found.standing]
 
 
 def back_again(found: Evidence) -> list[str]:
-    """Joined documents that are there, and whose parent is not."""
-    return [name for name in found.joined - found.view.keys() if found.documents.get(name, {}).get("found")]
+    """Documents of the view's types that are there, and that the view does not have."""
+    return [name for name in found.joined - found.view.keys() if name in found.standing]
+
+
+def misplaced(found: Evidence) -> list[str]:
+    """Documents of any type that stand twice, or where they should not."""
+    right = {name: found.view.get(name, UNROUTED).routing for name in found.standing.keys() - set(back_again(found))}
+    return [name for name, routing in right.items() if [one.routing for one in found.standing[name]] != [routing]]
 
 
 def as_the_view_says(found: Evidence) -> CheckResult:
@@ -30,8 +38,20 @@ def as_the_view_says(found: Evidence) -> CheckResult:
     told = f"{refreshes} refreshes, {found.about['joined_swapped']} pairs of transactions committed in the other order;"
     told += f" {len(found.view)} documents compared with the view, {len(missing)} lost, {len(other)} stale;"
     told += f" {len(found.joined - found.view.keys())} deleted, {len(back)} are back"
-    wrong = sorted({*missing, *other, *back})
-    first = {entry.document: entry.id for entry in found.committed if entry.document in wrong[:1]}
-    expected = "every joined document is what the view says, and no other is there"
-    finding = nobody("Joined documents", expected, told, list(first.values()), "documents, view, ledger")
-    return finding if first or not wrong else holds(finding.name, expected, told, False, finding.evidence)
+    expected = "every document of the view is what it says, and no other is there"
+    return _unless(found, "Joined documents", expected, told, {*missing, *other, *back})
+
+
+def in_one_place(found: Evidence) -> CheckResult:
+    wrong = misplaced(found)
+    routed = sum(bool(one.routing) for one in found.view.values())
+    told = f"{sum(map(len, found.standing.values()))} documents on all shards, {routed} with a routing by the view;"
+    told += f" {len(wrong)} twice or elsewhere" + (f" (first: {found.standing[wrong[0]]})" if wrong else "")
+    expected = "every document stands once, where the view says"
+    return _unless(found, "Each document in one place", expected, told, {*wrong})
+
+
+def _unless(found: Evidence, name: str, expected: str, told: str, wrong: set[str]) -> CheckResult:
+    first = {entry.document: entry.id for entry in found.committed if entry.document in sorted(wrong)[:1]}
+    finding = nobody(name, expected, told, list(first.values()), "standing, view, ledger")
+    return finding if first or not wrong else holds(name, expected, told, False, finding.evidence)

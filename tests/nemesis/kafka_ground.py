@@ -74,6 +74,7 @@ class KafkaGround(Ground):
         return {
             **super().road(),
             "OUTBOX_SOURCE": "kafka",
+            "OUTBOX_RETENTION_DAYS": "0",  # rows of deletes stay for as long as the topic keeps records
             "KAFKA_BOOTSTRAP_SERVERS": self.kafka.url,
             "KAFKA_TOPIC": TOPIC,
             "KAFKA_GROUP": GROUP,

@@ -34,7 +34,7 @@ from tests.nemesis.invariants import (
     verified,
 )
 from tests.nemesis.joined import REFRESH
-from tests.nemesis.joined_documents import as_the_view_says
+from tests.nemesis.joined_documents import as_the_view_says, in_one_place
 from tests.nemesis.schedule import KAFKA_KINDS
 from tests.nemesis.verdict import NemesisVerdict, bitten_by, numbered
 
@@ -174,6 +174,7 @@ CHECKS: Sequence[tuple[str, Callable[[KafkaEvidence], CheckResult]]] = (
     ("I15", resources_are_bounded),
     ("I17", nobody_elses),
     ("I18", as_the_view_says),
+    ("I19", in_one_place),
     ("", clean_exits),
     ("", no_command_crashes),
 )
@@ -200,7 +201,7 @@ def judge(found: KafkaEvidence) -> NemesisVerdict:
 
 def _empty(found: KafkaEvidence) -> list[str]:
     there: dict[str, bool] = {
-        "ledger": bool(found.attempted),
+        "ledger": bool(found.rows("ledger")),
         "stored rows": bool(found.stored),
         "documents": bool(found.documents),
         "joined documents": bool(found.view),
@@ -219,6 +220,7 @@ def _counts(found: KafkaEvidence) -> dict[str, int]:
         "unexpected": sum(map(len, made_up(found))),
         "stale": len(stale(found)) + len(joined_documents.stale(found)),
         "resurrected": len(resurrected(found)) + len(joined_documents.back_again(found)),
+        "misplaced": len(joined_documents.misplaced(found)),
         "takeovers": len(found.takeovers),
         "duplicated": int(found.about["wire_again"]),
         "recovered": len(found.recovered),

@@ -13,8 +13,8 @@ import psycopg
 
 from labs.ledger import Ledger, LedgerEntry, digest
 from labs.producing import CANARY, time_ordered_id
-from tests.nemesis.joined import EVENTS as EVENTS_OF_A_PAIR
-from tests.nemesis.joined import SHARE_OF_ACTS, Joined
+from tests.nemesis import joined, routed
+from tests.nemesis.joined import Pairs
 
 ENTITIES = 1_500
 HOT = 12
@@ -65,12 +65,13 @@ class Producer:
         self._taken = 0
         self._began = 0.0
         self._refused = 0
-        self.joined = Joined(ledger)
+        self.joined = Pairs(ledger)
+        self.routed = Pairs(ledger, routed.KIND, routed.name, routed.FIRST, routed.SECOND)
 
     @property
     def refused(self) -> int:
         """Attempts that surely did not commit."""
-        return self._refused + self.joined.refused
+        return self._refused + self.joined.refused + self.routed.refused
 
     def start(self) -> None:
         self._began, self._taken = time.monotonic(), 0
@@ -100,13 +101,19 @@ class Producer:
 
     def _go_on(self, connection: psycopg.Connection[Any], beside: psycopg.Connection[Any], dice: random.Random) -> None:
         while True:
-            joined = dice.random() < SHARE_OF_ACTS
-            if self._stop.wait(self._due(EVENTS_OF_A_PAIR if joined else 1) - time.monotonic()):
+            events, pairs = self._next(dice.random())
+            if self._stop.wait(self._due(events) - time.monotonic()):
                 return
-            if joined:
-                self.joined.commit((connection, beside), dice)
+            if pairs:
+                pairs.commit((connection, beside), dice)
             else:
                 self._commit(connection, dice)
+
+    def _next(self, number: float) -> tuple[int, Pairs | None]:
+        """How many events the next act has, and whose it is; None: a single event."""
+        if number < joined.SHARE_OF_ACTS:
+            return joined.EVENTS, self.joined
+        return (routed.EVENTS, self.routed) if number < joined.SHARE_OF_ACTS + routed.SHARE_OF_ACTS else (1, None)
 
     def _due(self, events: int) -> float:
         """What fell due while the database was down is not made up for: a producer waits with its database."""

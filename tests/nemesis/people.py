@@ -128,7 +128,7 @@ class People:
         said = self.verify()
         looked = _json(said)
         finished = said.code in (0, 1, 3) and bool(looked)
-        return Bite(finished, f"exit {said.code}: {looked.get('sentence') or _line(said)}")
+        return Bite(finished, f"exit {said.code}: {looked.get('sentence') or last_line(said)}")
 
     def verify(self, patience: float | None = None) -> Said:
         of_type = ("--type", self.compared) if self.compared else ()
@@ -152,18 +152,19 @@ class People:
             self.outbox("rebuild", "--cancel", "--yes", "--by", "nemesis")
         self._try(lambda: self.ground.refuse_malformed(True))
         done = self._rebuilt() > before
-        return Bite(done, "alias swapped, old index removed" if done else f"cut short ({said.code}): {_line(said)}")
+        return Bite(done, "alias swapped, old index removed" if done else f"cut short ({said.code}): {last_line(said)}")
 
     def _rebuilt(self) -> int:
         query = "select count(*) from search_outbox_rebuilds where status = 'finished'"
         return int(self._ask(lambda: self.ground.value(query)) or 0)
 
     def end_rebuild(self) -> None:
-        """After the storm: whatever was begun is brought to its end, one way or the other."""
-        for arguments in (("--resume",), ("--swap",), ("--finish",), ("--cancel",)):
+        """After the storm: what was begun is cancelled, or finished if its alias was swapped. One that came to its end
+        now would bring right what the storm had left wrong, before anyone judged it."""
+        for wish in ("--cancel", "--finish"):
             if not self._rebuild_open():
                 return
-            self.outbox("rebuild", *arguments, "--yes", "--by", "nemesis", patience=90)
+            self.outbox("rebuild", wish, "--yes", "--by", "nemesis", patience=90)
 
     def _rebuild_open(self) -> bool:
         query = "select exists (select from search_outbox_rebuilds where status in ('running', 'swapped', 'broken'))"
@@ -210,6 +211,6 @@ def _json(said: Said) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _line(said: Said) -> str:
+def last_line(said: Said) -> str:
     lines = [line for line in (said.err or said.out).strip().splitlines() if line.strip()]
     return lines[-1][:160] if lines else ""

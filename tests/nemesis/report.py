@@ -16,6 +16,7 @@ MEANING = {
     "lost": "events committed and not done in the end, and joined documents that are missing",
     "unexpected": "events or documents that nobody wrote",
     "stale": "documents that are not their newest commit, and joined ones that are not what the view says",
+    "misplaced": "documents that stand twice, or under another routing than the view says",
     "resurrected": "deleted documents that are there, joined ones included",
     "double_leases": "claims of a row that was held",
     "takeovers": "workers that were killed or asleep while they had partitions, which others took",

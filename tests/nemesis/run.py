@@ -25,7 +25,7 @@ from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
 from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
 from tests.nemesis.load import Producer
 from tests.nemesis.neighbours import Neighbours, seconds_for
-from tests.nemesis.people import People
+from tests.nemesis.people import People, last_line
 from tests.nemesis.quiet import Quiet
 from tests.nemesis.schedule import DECKS, PlannedAct, acts
 from tests.nemesis.server_faults import ServerFaults
@@ -287,9 +287,10 @@ class Run:
             "wire_again": self.ground.wire.again,
             "wire_sent": self.ground.wire.sent.total(),
             "wire_strangers": sorted(self.ground.wire.documents - {e.document for e in self.ledger.entries})[:20],
+            "routed_swapped": self.producer.routed.swapped,
             "exit_codes": self.gang.exit_codes,
             "crashed_commands": [asdict(said) for said in self.people.crashed],
-            "commands": [[list(said.command), said.code] for said in self.people.said],
+            "commands": [[list(said.command), said.code, last_line(said)] for said in self.people.said],
             "quiet_windows": self._quiet.windows,
             "problems": self.problems,
             **self.notes,

@@ -103,8 +103,9 @@ def _of_storm(found: Evidence) -> NemesisVerdict:
     doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
     if not found.about.get("backlog"):
         doubts.append("nothing was open when it was healed, so no drain was seen")
-    if not found.about["joined_swapped"]:
-        doubts.append("no two transactions on a joined document committed in the other order than they wrote")
+    for part in ("joined", "routed"):
+        if not found.about.get(f"{part}_swapped", 1):
+            doubts.append(f"no two transactions on a {part} document committed in the other order than they wrote")
     doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
     if doubts:
         return NemesisVerdict(INCONCLUSIVE, "; ".join(doubts), _counts(found), bitten, findings)
@@ -114,10 +115,11 @@ def _of_storm(found: Evidence) -> NemesisVerdict:
 def _empty(found: Evidence) -> list[str]:
     """What every history has, and this one lacks: nothing follows from it."""
     there: dict[str, bool] = {
-        "ledger": bool(found.attempted),
+        "ledger": bool(found.rows("ledger")),
         "steps": bool(found.steps),
         "documents": bool(found.documents),
         "joined documents": bool(found.view),
+        "routed documents": "routed_swapped" not in found.about or any(one.routing for one in found.view.values()),
         "seen": any(line["changed"] for line in found.seen),
         "logs": any(log.stat().st_size for log in found.log_files),
     }
@@ -145,6 +147,7 @@ def _counts(found: Evidence) -> dict[str, int]:
         "unexpected": sum(map(len, made_up(found))),
         "stale": len(stale(found)) + len(joined_documents.stale(found)),
         "resurrected": len(resurrected(found)) + len(joined_documents.back_again(found)),
+        "misplaced": len(joined_documents.misplaced(found)),
         "double_leases": len(double_leases(found)),
         "duplicated": int(found.about["wire_again"]),
         "recovered": len(found.recovered),

@@ -1,4 +1,4 @@
-"""Owns what was seen on the connection to Elasticsearch: which version of which document was sent, how often."""
+"""Owns what was seen on the connection to Elasticsearch: which action on which document was sent, how often."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import threading
 from collections import Counter
 
-ACTION = rb'\n\{"(?:index|delete)":\{"_id":"((?:[^"\\]|\\.)*)",(?:"routing":"[^"]*",)?"version":(\d+),'
+ACTION = rb'\n(\{"(?:index|delete)":\{"_id":"((?:[^"\\]|\\.)*)",(?:"routing":"[^"]*",)?"version":\d+,)'
 TARGET = rb"(?:^|\n)(?:PUT|POST) /([^/ ?]+)/_bulk"
 EITHER = re.compile(ACTION + rb"|" + TARGET)
 LONGEST = 700  # an action line; what may be cut in two by a read
@@ -16,7 +16,7 @@ class Wire:
     """Hand `tap` to a proxy. Bodies pass by unread: a line break inside JSON text never stands before such a line."""
 
     def __init__(self) -> None:
-        self.sent: Counter[tuple[str, str, int]] = Counter()  # index, document, version
+        self.sent: Counter[tuple[str, str, bytes]] = Counter()  # index, document, action with routing and version
         self.targets: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._tails: dict[int, bytes] = {}
@@ -33,13 +33,14 @@ class Wire:
                     self._target[link] = found[3].decode()
                     self.targets[self._target[link]] += 1
                 else:
-                    self.sent[self._target.get(link, "?"), found[1].decode(), int(found[2])] += 1
+                    self.sent[self._target.get(link, "?"), found[2].decode(), found[1]] += 1
                 end = found.end()
             self._tails[link] = text[max(end, len(text) - LONGEST) :]
 
     @property
     def again(self) -> int:
-        """Versions of documents that were sent to one index more than once."""
+        """Actions that were sent to one index more than once. A document that leaves a place is deleted there under the
+        version of its write: that is another action."""
         with self._lock:
             return sum(times > 1 for times in self.sent.values())
 

@@ -1,4 +1,4 @@
-"""The joined third of the nemesis's load: what it writes, in which order it commits, and what its ledger says."""
+"""The joined and the routed part of the load: what they write, in which order they commit, what the ledger says."""
 
 import random
 import uuid
@@ -11,14 +11,15 @@ import psycopg
 import pytest
 
 from labs.ledger import Ledger
-from tests.nemesis import joined
-from tests.nemesis.joined import FIRST, SECOND, SHARE_OF_ACTS, Connection, Joined
+from tests.nemesis import joined, routed
+from tests.nemesis.joined import FIRST, SECOND, Connection, Pairs
 
 
 class Scripted:
     """A connection that notes its commits in a list that others share; it may break."""
 
-    def __init__(self, name: str, committed: list[str], breaks: str = "") -> None:
+    def __init__(self, name: str, committed: list[str], breaks: str = "", *, free: bool = True) -> None:
+        self.free = free
         self.name = name
         self.committed = committed
         self.breaks = breaks
@@ -33,8 +34,11 @@ class Scripted:
             self.refreshed.append(values[1])
         return self
 
-    def fetchone(self) -> tuple[str]:
-        return (str(uuid.uuid4()),)
+    def fetchone(self) -> tuple[str | bool]:
+        return (self.free if self.said[-1] == routed.TRY_TO_SHARE else str(uuid.uuid4()),)
+
+    def fetchall(self) -> list[tuple[str]]:
+        return [("o1",), ("o2",)]
 
     def commit(self) -> None:
         if self.breaks == "commit":
@@ -53,7 +57,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined, "MOST_SECONDS_APART", 0.0)
 
 
-def pair(load: Joined, dice: random.Random, *breaks: str) -> tuple[list[str], list[Scripted]]:
+def pair(load: Pairs, dice: random.Random, *breaks: str) -> tuple[list[str], list[Scripted]]:
     committed: list[str] = []
     both = [Scripted(name, committed, how) for name, how in zip("ab", breaks or ("", ""), strict=True)]
     load.commit(cast(list[Connection], both), dice)
@@ -61,7 +65,7 @@ def pair(load: Joined, dice: random.Random, *breaks: str) -> tuple[list[str], li
 
 
 def test_half_of_the_pairs_commit_in_the_other_order_than_they_wrote(ledger: Ledger) -> None:
-    load, dice = Joined(ledger), random.Random(1)
+    load, dice = Pairs(ledger), random.Random(1)
     orders = Counter("".join(pair(load, dice)[0]) for _ in range(400))
     assert set(orders) == {"ab", "ba"}
     assert orders["ba"] == load.swapped
@@ -69,7 +73,7 @@ def test_half_of_the_pairs_commit_in_the_other_order_than_they_wrote(ledger: Led
 
 
 def test_every_transaction_refreshes_what_it_changed_and_both_are_in_the_ledger(ledger: Ledger) -> None:
-    load, dice = Joined(ledger), random.Random(2)
+    load, dice = Pairs(ledger), random.Random(2)
     for _ in range(200):
         before = len(ledger.entries)
         _, both = pair(load, dice)
@@ -81,7 +85,7 @@ def test_every_transaction_refreshes_what_it_changed_and_both_are_in_the_ledger(
 
 
 def test_a_second_transaction_locks_no_parent_so_that_a_thread_never_waits_for_itself(ledger: Ledger) -> None:
-    load, dice = Joined(ledger), random.Random(3)
+    load, dice = Pairs(ledger), random.Random(3)
     seconds = [query for _ in range(300) for query in pair(load, dice)[1][1].said]
     assert not [query for query in seconds if "nemesis_parents" in query]
     waiting = [query for query in seconds if query.startswith(("delete", "update")) and "skip locked" not in query]
@@ -90,7 +94,7 @@ def test_a_second_transaction_locks_no_parent_so_that_a_thread_never_waits_for_i
 
 
 def test_a_commit_without_an_answer_is_noted_as_such_and_what_follows_it_did_not_happen(ledger: Ledger) -> None:
-    load = Joined(ledger)
+    load = Pairs(ledger)
     with pytest.raises(psycopg.OperationalError):
         pair(load, random.Random(4), "commit", "commit")
     assert ledger.entries
@@ -99,11 +103,39 @@ def test_a_commit_without_an_answer_is_noted_as_such_and_what_follows_it_did_not
 
 
 def test_a_connection_that_breaks_before_any_commit_leaves_nothing_in_the_ledger(ledger: Ledger) -> None:
-    load = Joined(ledger)
+    load = Pairs(ledger)
     with pytest.raises(psycopg.OperationalError):
         pair(load, random.Random(5), "", "write")
     assert (ledger.entries, load.refused) == ([], 2)
 
 
-def test_a_third_of_the_events_are_refreshes() -> None:
-    assert 0.32 < 2 * SHARE_OF_ACTS / (1 + SHARE_OF_ACTS) < 0.35
+def routed_pairs(ledger: Ledger) -> Pairs:
+    return Pairs(ledger, routed.KIND, routed.name, routed.FIRST, routed.SECOND)
+
+
+def test_a_customers_change_refreshes_the_orders_that_it_finds_after_its_lock(ledger: Ledger) -> None:
+    load, dice = routed_pairs(ledger), random.Random(6)
+    for _ in range(100):
+        _, (first, _) = pair(load, dice)
+        lock, change, look = [query for query in first.said if query != joined.ASK]
+        assert (lock, look) == (routed.LOCK, routed.ORDERS_OF)
+        assert "nemesis_customers" in change
+        assert {"o1", "o2"} <= set(first.refreshed)
+    assert {(entry.op, entry.entity_type) for entry in ledger.entries} == {("refresh", "order")}
+
+
+def test_an_order_moves_only_to_a_customer_that_nobody_changes_and_waits_for_none(ledger: Ledger) -> None:
+    load, dice = routed_pairs(ledger), random.Random(7)
+    seconds = [query for _ in range(200) for query in pair(load, dice)[1][1].said]
+    assert routed.LOCK not in seconds
+    assert seconds.count(routed.TRY_TO_SHARE) == seconds.count(routed.KEEP) > 0
+    taken = Scripted("b", [], free=False)
+    routed.keep(cast(Connection, taken), "o1", dice)
+    assert taken.said == [routed.TRY_TO_SHARE, routed.CHANGE]
+
+
+def test_half_of_the_events_carry_payloads_and_a_fifth_are_of_the_routed_type() -> None:
+    pairs = (joined.SHARE_OF_ACTS * joined.EVENTS, routed.SHARE_OF_ACTS * routed.EVENTS)
+    single = 1 - joined.SHARE_OF_ACTS - routed.SHARE_OF_ACTS
+    of_joined, of_routed = (events / (single + sum(pairs)) for events in pairs)
+    assert (0.25 < of_joined < 0.3, 0.2 < of_routed < 0.22) == (True, True)

@@ -19,6 +19,8 @@ from tests.nemesis.verdict import judge
 
 GOOD, DELETED = "019a0000-0000-7000-8000-000000000001", "019a0000-0000-7000-8000-000000000002"
 KEPT, GONE = "019a0000-0000-7000-8000-000000000003", "019a0000-0000-7000-8000-000000000004"
+MOVED, BANNED = "019a0000-0000-7000-8000-000000000005", "019a0000-0000-7000-8000-000000000006"
+OWED = "019a0000-0000-7000-8000-000000000007"
 ABOUT = {"seed": 1, "commit": "c", "postgresql": "1", "elasticsearch": "1", "python": "3", "clock": "libfaketime"}
 Files = dict[str, list[dict[str, Any]]]
 
@@ -45,11 +47,13 @@ def step(event: str, old: str, new: str | None, **more: Any) -> dict[str, Any]:
 
 
 def history() -> tuple[dict[str, Any], Files]:
-    """An upsert, a delete, and refreshes of a joined document that is there and of one that is not; all done."""
+    """An upsert, a delete, and refreshes of documents of the view, one without and one with a routing, and of two that
+    are not there; all done. The last refresh was written by a daemon."""
     about = {
         "minutes": 2,
         "refused_attempts": 0,
         "joined_swapped": 1,
+        "routed_swapped": 1,
         "looks": 1,
         "wire_targets": {"nemesis": 2},
         "wire_again": 0,
@@ -76,6 +80,8 @@ def history() -> tuple[dict[str, Any], Files]:
     }
     entries = [(GOOD, "page", "e1", "upsert", 5, "d5"), (DELETED, "page", "e2", "delete", 6, "")]
     entries += [(KEPT, "joined", "p1", "refresh", 0, ""), (GONE, "joined", "p2", "refresh", 0, "")]
+    entries += [(MOVED, "order", "o1", "refresh", 0, ""), (BANNED, "order", "o2", "refresh", 0, "")]
+    entries += [(OWED, "order", "o1", "refresh", 0, "")]
     ledger = [
         {"id": i, "entity_type": t, "entity_id": e, "op": o, "version": v, "digest": d, "at": 1.0}
         for i, t, e, o, v, d in entries
@@ -86,7 +92,8 @@ def history() -> tuple[dict[str, Any], Files]:
         for one in (step(i, "pending", "processing", old_token=None), step(i, "processing", "done"))
     ]
     files: Files = {
-        "ledger": ledger,
+        "ledger": ledger[:-1],
+        "owed": ledger[-1:],
         "steps": steps,
         "events": [{"id": i, "status": "done"} for i, *_ in entries],
         "documents": [
@@ -95,7 +102,15 @@ def history() -> tuple[dict[str, Any], Files]:
             {"_id": "joined:p1", "found": True, "version": 900, "digest": "j1"},
             {"_id": "joined:p2", "found": False, "version": None, "digest": ""},
         ],
-        "view": [{"_id": "joined:p1", "digest": "j1"}],
+        "view": [
+            {"_id": "joined:p1", "routing": "", "digest": "j1"},
+            {"_id": "order:o1", "routing": "t1", "digest": "o1"},
+        ],
+        "standing": [
+            {"_id": "page:e1", "routing": "", "digest": "d5"},
+            {"_id": "joined:p1", "routing": "", "digest": "j1"},
+            {"_id": "order:o1", "routing": "t1", "digest": "o1"},
+        ],
         "seen": [{"at": 11.0, "before": 9.0, "life": 0, "index": "i", "changed": {"page:e1": 5, "page:e2": 0}}],
         "timeline": [{"at": 90.0, "calm": True, "stuck": 0, "connections": 9, "workers": {"w1.1": [80, 20]}}],
         "acts": [{"kind": kind, "bit": True, "told": "bit", "began": 5.0} for kind in (*FAULTS, *PEOPLE)],
@@ -154,19 +169,55 @@ def bring_back(about: dict[str, Any], files: Files) -> None:
 
 
 def lose_a_joined_document(about: dict[str, Any], files: Files) -> None:
-    files["documents"][2] |= {"found": False, "version": None, "digest": ""}
+    files["standing"].pop(1)
 
 
 def lack_a_comment(about: dict[str, Any], files: Files) -> None:
-    files["documents"][2]["digest"] = "j0"
+    files["standing"][1]["digest"] = "j0"
 
 
 def bring_a_joined_document_back(about: dict[str, Any], files: Files) -> None:
-    files["documents"][3] |= {"found": True, "version": 901, "digest": "j2"}
+    files["standing"].append({"_id": "joined:p2", "routing": "", "digest": "j2"})
 
 
 def lose_what_no_event_names(about: dict[str, Any], files: Files) -> None:
     files["view"].append({"_id": "joined:p3", "digest": "j3"})
+
+
+def lose_a_routed_document(about: dict[str, Any], files: Files) -> None:
+    files["standing"].pop(2)
+
+
+def keep_an_old_customer(about: dict[str, Any], files: Files) -> None:
+    files["standing"][2]["digest"] = "o0"
+
+
+def bring_a_banned_customers_order_back(about: dict[str, Any], files: Files) -> None:
+    files["standing"].append({"_id": "order:o2", "routing": "t2", "digest": "o2"})
+
+
+def stand_under_two_routings(about: dict[str, Any], files: Files) -> None:
+    files["standing"].append({"_id": "order:o1", "routing": "t2", "digest": "o1"})
+
+
+def leave_the_old_place_only(about: dict[str, Any], files: Files) -> None:
+    files["standing"][2]["routing"] = "t2"
+
+
+def stand_without_a_routing_too(about: dict[str, Any], files: Files) -> None:
+    files["standing"].append({"_id": "order:o1", "routing": "", "digest": "o1"})
+
+
+def route_a_payload(about: dict[str, Any], files: Files) -> None:
+    files["standing"].append({"_id": "page:e1", "routing": "t1", "digest": "d5"})
+
+
+def leave_an_orphan(about: dict[str, Any], files: Files) -> None:
+    files["standing"].append({"_id": "order:o9", "routing": "t1", "digest": "o9"})
+
+
+def never_finish_what_a_daemon_wrote(about: dict[str, Any], files: Files) -> None:
+    files["events"][-1]["status"] = "pending"
 
 
 def fail_a_refresh(about: dict[str, Any], files: Files) -> None:
@@ -362,6 +413,15 @@ BREAKS: list[tuple[str, Callable[[dict[str, Any], Files], None]]] = [
     ("I18 ", lack_a_comment),
     ("I18 ", bring_a_joined_document_back),
     ("I18 ", lose_what_no_event_names),
+    ("I18 ", lose_a_routed_document),
+    ("I18 ", keep_an_old_customer),
+    ("I18 ", bring_a_banned_customers_order_back),
+    ("I19 ", stand_under_two_routings),
+    ("I19 ", leave_the_old_place_only),
+    ("I19 ", stand_without_a_routing_too),
+    ("I19 ", route_a_payload),
+    ("I19 ", leave_an_orphan),
+    ("I1 ", never_finish_what_a_daemon_wrote),
     ("Clean exits", leave_with_an_error),
     ("Clean exits", drain_badly_at_the_end),
     ("No command crashes", fall_over),
@@ -409,12 +469,21 @@ def test_a_history_that_lacks_what_every_run_has_is_inconclusive(name: str, tmp_
     assert f"no {'joined documents' if name == 'view' else name} to check" in verdict.why
 
 
-def test_joined_documents_whose_commits_were_never_swapped_show_nothing(tmp_path: Path) -> None:
+def test_a_history_without_routed_documents_is_inconclusive(tmp_path: Path) -> None:
     about, files = history()
-    about["joined_swapped"] = 0
+    files["view"].pop()
     verdict = judged(tmp_path, about, files)
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
-    assert "in the other order" in verdict.why
+    assert "no routed documents to check" in verdict.why
+
+
+@pytest.mark.parametrize("part", ["joined", "routed"])
+def test_documents_whose_commits_were_never_swapped_show_nothing(part: str, tmp_path: Path) -> None:
+    about, files = history()
+    about[f"{part}_swapped"] = 0
+    verdict = judged(tmp_path, about, files)
+    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
+    assert f"on a {part} document" in verdict.why
 
 
 def test_joined_documents_are_counted_with_all_others_and_on_their_own(tmp_path: Path) -> None:
@@ -424,8 +493,17 @@ def test_joined_documents_are_counted_with_all_others_and_on_their_own(tmp_path:
     lose_what_no_event_names(about, files)
     counts = judged(tmp_path, about, files).counts
     assert (counts["lost"], counts["stale"], counts["resurrected"]) == (1, 1, 1)
-    assert (counts["refreshes"], counts["joined"]) == (2, 3)
+    assert (counts["refreshes"], counts["joined"]) == (5, 5)
     assert set(counts) == set(report.MEANING) - {"takeovers"}  # those are of a consumer group
+
+
+def test_documents_in_two_places_or_in_the_wrong_one_are_counted(tmp_path: Path) -> None:
+    about, files = history()
+    stand_under_two_routings(about, files)
+    route_a_payload(about, files)
+    bring_a_banned_customers_order_back(about, files)
+    counts = judged(tmp_path, about, files).counts
+    assert (counts["misplaced"], counts["resurrected"], counts["lost"], counts["stale"]) == (2, 1, 0, 0)
 
 
 def test_a_history_of_nothing_is_inconclusive(tmp_path: Path) -> None:
