@@ -110,6 +110,8 @@ def test_an_archive_that_cannot_be_written_keeps_the_audit(connection: psycopg.C
 def test_finished_events_are_pruned_by_age(connection: psycopg.Connection, outbox: Outbox) -> None:
     connection.execute("create view search_documents as select 'x'::text as entity_type, 'y'::text as entity_id,"
                        " '{}'::json as document")  # fmt: skip
+    connection.execute("insert into search_outbox_entity_types (entity_type, kept_by, declared_by)"
+                       " values ('block', 'view', 'test')")  # fmt: skip
     events(connection, 5, status="done", age="10 days")
     events(connection, 2, status="done", prefix="new")
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
@@ -167,6 +169,8 @@ def test_a_daemon_tells_of_failures_and_prunes_what_is_old(
 ) -> None:
     connection.execute("create view search_documents as select 'x'::text as entity_type, 'y'::text as entity_id,"
                        " '{}'::json as document")  # fmt: skip
+    connection.execute("insert into search_outbox_entity_types (entity_type, kept_by, declared_by)"
+                       " values ('block', 'view', 'test')")  # fmt: skip
     there = receive(200)
     events(connection, 6, status="done", age="10 days")
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")

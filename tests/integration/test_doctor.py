@@ -136,13 +136,18 @@ def test_a_materialised_view_of_documents_is_bad_and_one_behind_the_view_is_name
     assert "outbox repair" in finding.remedy
 
 
-def test_a_type_that_is_kept_by_payloads_and_by_the_view_is_named(examine: Examine, queue: EventTable) -> None:
-    queue.produce(entity_type="page", status="done")
-    queue.produce(entity_type="page", op="refresh")
-    queue.produce(entity_type="block", op="refresh")
-    queue.produce(entity_type="user")
-    found = the(examine(), "mixture")
-    assert (found.level, found.detail) == (Level.WARN, "events come with payloads and without: page")
+def test_a_type_whose_documents_are_not_all_brought_over_is_bad(examine: Examine, queue: EventTable) -> None:
+    declared = "insert into search_outbox_entity_types (entity_type, kept_by, moving, declared_by) values"
+    queue.connection.execute(f"{declared} ('page', 'payload', false, 'x'), ('user', 'view', false, 'x')".encode())
+    found = the(examine(), "types")
+    assert (found.level, found.detail) == (
+        Level.OK,
+        "entity types: 1 kept by view, 1 kept by payload (`outbox types`)",
+    )
+    queue.connection.execute("update search_outbox_entity_types set moving = true where kept_by = 'view'")
+    found = the(examine(), "types")
+    assert found.level is Level.BAD
+    assert "outbox types set user view" in found.remedy
 
 
 def test_a_sequence_that_was_moved_is_reported_with_what_to_do(examine: Examine, queue: EventTable) -> None:

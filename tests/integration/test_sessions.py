@@ -112,7 +112,8 @@ def test_no_variable_of_libpq_changes_a_session_of_ours(queue: EventTable, monke
     with connect(queue.url) as connection:
         for name, value in ours.items():
             assert connection.execute("select current_setting(%s)", [name]).fetchone() == (value,)
-    with connect(queue.url + "?options=-csearch_path%3Dmine") as connection:
+    given = psycopg.conninfo.make_conninfo(queue.url, options="-c search_path=mine")
+    with connect(given) as connection:
         assert connection.execute("show search_path").fetchone() == ("mine",)
 
 

@@ -167,6 +167,7 @@ def test_a_busy_pool_while_mirroring_is_no_failure_of_elasticsearch(queue: Event
     id = queue.produce()
     pool = Database(queue.url, size=1, timeout_seconds=0.05)
     pool.open()
+    pool._pool.wait(PATIENCE_SECONDS)  # its first connection may take longer than that
     clock = Time()
     sink = MemorySink()
     facts: list[Fact] = []

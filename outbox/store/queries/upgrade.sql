@@ -29,7 +29,3 @@ select 'a batch of ' || owner from search_outbox_leases where revision is null
 -- Reads: whether PostgreSQL refuses the claim of an older program.
 select attnotnull from pg_attribute
  where attrelid = 'search_outbox_leases'::regclass and attname = 'revision'
-
--- name: highest_in_view
--- Raises the sequence above the versions that a view named: documents have them.
-select search_outbox_raise_version(least(max(version), 4611686018427387904)) from {view} having max(version) is not null

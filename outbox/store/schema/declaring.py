@@ -17,6 +17,13 @@ MIGRATION: Final = "0016_entity_types"
 VIEW_LIMIT: Final = "60s"  # to list the types of the view: one pass over it
 
 
+# Not among the queries, which are prepared against any view. Documents have these versions.
+_HIGHEST_IN_VIEW: Final = (
+    "select search_outbox_raise_version(least(max(version), 4611686018427387904)) from {view}"
+    " having max(version) is not null"
+)
+
+
 class OlderWorkers(Conflict):
     """Projectors of an older program still run: they know neither declared types nor places. Stop or upgrade them, wait
     until their heartbeats are over (`outbox status`), and run `outbox migrate --finish` again; nothing was changed."""
@@ -87,6 +94,6 @@ def finish(conn: psycopg.Connection[Any], view: str) -> list[str]:
         raise Ambiguous(", ".join(found.mixed))
     shape = read_shape(conn, view)
     if "version" in shape.columns:
-        conn.execute(shape.query(asked["highest_in_view"]))
+        conn.execute(shape.query(_HIGHEST_IN_VIEW))
     in_transaction(conn, lambda: conn.execute("alter table search_outbox_leases alter column revision set not null"))
     return sorted(_rows_of_view(conn, view)) if {"version", "routing"} & shape.columns.keys() else []

@@ -66,11 +66,11 @@ def migrate(
 
 
 def _tell_types(conn: psycopg.Connection, view: str, say: Say) -> None:
-    """A view that takes too long is not waited for: the first event of each type declares it."""
+    """A view that takes too long, or may not be read, is left: the first event of each type declares it."""
     try:
         found = declaring.declare_found(conn, view)
-    except psycopg.errors.QueryCanceled:
-        say(f"the types of {view} could not be listed in {declaring.VIEW_LIMIT}: their first events declare them")
+    except (psycopg.errors.QueryCanceled, psycopg.errors.InsufficientPrivilege) as error:
+        say(f"the types of {view} could not be listed ({type(error).__name__}): their first events declare them")
         return
     for kind, about in found.clear.items():
         say(f"{kind} is kept by {'the view' if about == BY_VIEW else 'payloads'}, as far as what is there tells")
