@@ -101,7 +101,7 @@ class OnItsWay:
         if written:
             new = {"title": "new", "n": 1}
             self.world.es.index(
-                index=self.world.index, id="article:1", document=new, version=9, version_type="external"
+                index=self.world.index, id="article:1", document=new, version=10**6, version_type="external"
             )
         partition, offset = self.place
         self.kafka.commit(self.group, self.topic, {partition: offset + 1})
