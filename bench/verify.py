@@ -57,6 +57,10 @@ def _prepare(stack: BenchmarkServers, url: str, index: str, documents: int) -> N
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update search_outbox_events set status = 'done', attempts = 1, processed_at = now()")
         connection.execute("vacuum analyze search_outbox_events")
+        connection.execute(
+            "insert into search_outbox_entity_types (entity_type, kept_by, declared_by)"
+            " values ('article', 'payload', 'bench')"
+        )
     stack.client().indices.refresh(index=index)
 
 
