@@ -15,7 +15,7 @@ from outbox.policy.inputs import BadRequest
 EVERYTHING: Final = "*"
 # Long enough for a held fingerprint to fail through, short enough that a forgotten one does no harm next week.
 LET_FAIL_LASTS: Final = timedelta(hours=1)
-_FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}|lookups_without_a_row(:.{1,512})?")
 
 Row = Mapping[str, Any]
 
@@ -53,7 +53,7 @@ class Pauses:
         """Events with this fingerprint may fail without the brake, for an hour."""
         actor, reason = _checked(actor, reason)
         if not _FINGERPRINT.fullmatch(fingerprint):
-            raise BadRequest([("let_fail", "give the 16 hex digits that `outbox list --json` and the log show")])
+            raise BadRequest([("let_fail", "give the fingerprint that `outbox list --json` and the log show")])
         return self._controls.put(f"let_fail:{fingerprint}", "let_fail", actor, reason, LET_FAIL_LASTS)
 
 

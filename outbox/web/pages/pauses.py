@@ -22,7 +22,9 @@ class PauseBody(Act):
 
 class ResumeBody(PauseBody):
     let_fail: str | None = Field(
-        None, pattern=r"^[0-9a-f]{16}$", description="Instead: lift the brake on this fingerprint for an hour."
+        None,
+        pattern=r"^([0-9a-f]{16}|lookups_without_a_row(:.{1,512})?)$",
+        description="Instead: lift the brake on this fingerprint for an hour.",
     )
 
 
