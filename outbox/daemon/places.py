@@ -38,7 +38,7 @@ class PlacedWrite:
                 delivery.stack.wrote.append((delivery.routing or "", delivery.version))
         sent = [place for place, d in enumerate(portion) if not (d.routed and d.as_delete)]
         report = send([portion[place].action() for place in sent]) if sent else WriteReport(())
-        outcomes: list[Outcome] = [WRITTEN] * len(portion)
+        outcomes: list[Outcome] = [report.unreachable or WRITTEN] * len(portion)  # of the gone: nothing was sent yet
         for place, outcome in zip(sent, report.outcomes, strict=True):
             outcomes[place] = outcome
         report = replace(report, outcomes=outcomes)

@@ -28,6 +28,7 @@ create view search_documents as
       from article a join author w on w.id = a.author_id
      where not w.banned;
 """
+NOWHERE = "http://127.0.0.1:1"  # nobody listens there
 TENANTS = [f"tenant-{n}" for n in range(8)]
 
 
@@ -157,6 +158,23 @@ def test_a_worker_that_dies_between_its_write_and_its_settle_leaves_no_second_do
     press.worker, press.sink = press.a_worker()
     press.project()
     assert press.held() == press.wanted() == [("article:1", TENANTS[2])]
+
+
+def test_who_is_gone_waits_like_the_others_while_the_search_server_is_away(press: Press) -> None:
+    """In one batch with a document that is there: the request that fails is not theirs."""
+    press.write(1, 2)
+    press.project()
+    press.db.execute("delete from article where id = 1")
+    press.ask(1, 2)
+    nobody = connect(load_settings({"DATABASE_URL": press.queue.url, "ELASTIC_URL": NOWHERE}).elastic)
+    press.queue.stack.callback(nobody.close)
+    press.sink.sink = ElasticSink(nobody)
+    press.worker.run()
+    assert press.queue.counts() == {"done": 2, "pending": 2}
+    press.queue.make_due()
+    press.worker, press.sink = press.a_worker()
+    press.project()
+    assert press.held() == press.wanted() == [("article:2", TENANTS[0])]
 
 
 @pytest.mark.parametrize("then", ["moved on", "gone"])
