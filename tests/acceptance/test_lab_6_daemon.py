@@ -71,9 +71,9 @@ def test_at_the_end_of_the_grace_the_rest_is_given_back_by_token(
     with proxy_to(elastic_url) as (proxy, url):
         daemon = start_daemon(ELASTIC_URL=url, OUTBOX_SHUTDOWN_GRACE_SECONDS="8", OUTBOX_LEASE_SECONDS="120")
         daemon.wait_until(lambda: queue.counts().get("done", 0) == 300, "work")
-        proxy.stall()
+        proxy.hold(b"_bulk")
         queue.produce_many(300, entity_type="author")
-        daemon.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch that hangs")
+        daemon.wait_until(lambda: proxy.counts["held"] > 0, "a request that hangs")
         began = time.monotonic()
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == 0
