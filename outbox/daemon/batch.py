@@ -325,7 +325,7 @@ class Batch:
     verdicts: Verdicts
     standing: Standing
     overtaken: list[Stack] = field(default_factory=list)  # looked up too long before they were written
-    redone: list[Event] = field(default_factory=list)  # of these, written once more
+    late: list[Event] = field(default_factory=list)  # written too late, or perhaps: owed where nothing brings it right
     sorted: Sorted = field(default_factory=lambda: Sorted(frozenset()))
 
 

@@ -259,7 +259,7 @@ class Projector:
         for delivery in portion:
             delivery.body = None  # sent: its memory is free before the next portion is loaded
         if self._outlived(portion, batch):
-            portion, outcomes = _without_drawn(portion, outcomes, batch.overtaken)
+            portion, outcomes = _without_drawn(portion, outcomes, batch)
         if all_written(outcomes):
             self._record_written(portion, batch.verdicts)
             return
@@ -296,7 +296,7 @@ class Projector:
             if not batch.overtaken:
                 return
             stacks, batch.overtaken = batch.overtaken, []
-            batch.redone += [stack.head for stack in stacks]
+            batch.late += [stack.head for stack in stacks]
             deliveries = for_a_minute(partial(self._deliveries, stacks, batch))
             for portion in batch.bodies.portions(deliveries):
                 for_a_minute(partial(self._send, portion, batch, self.request_deadline_seconds, []))
@@ -304,8 +304,8 @@ class Projector:
     def _owe(self, batch: Batch, settled: Settled) -> None:
         """What was written too late and could not be written once more, and whose rows are someone else's by now: only
         a new event brings it right."""
-        lost = set(settled.lost) if batch.redone else set()
-        owed = [event for event in batch.redone if event.id in lost and not batch.verdicts.is_done(event)]
+        lost = set(settled.lost) if batch.late else set()
+        owed = [event for event in batch.late if event.id in lost and not batch.verdicts.is_done(event)]
         if owed:
             for_a_minute(partial(self.refresh_again, owed))
 
@@ -462,16 +462,18 @@ def _own_upserts(deliveries: Sequence[Delivery]) -> list[Delivery]:
 
 
 def _without_drawn(
-    portion: Sequence[Delivery], outcomes: Sequence[Outcome], overtaken: list[Stack]
+    portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch
 ) -> tuple[list[Delivery], list[Outcome]]:
-    """What needs no second check, with its outcomes; the stacks of the rest are added to `overtaken`. What failed is
-    tried again or failed as ever: a retry draws and reads anew."""
+    """What needs no second check, with its outcomes; the stacks of the rest are overtaken. What failed is tried again
+    or failed as ever, while its rows are ours; it may have been written all the same, so it may be owed."""
     kept: list[tuple[Delivery, Outcome]] = []
     for delivery, outcome in zip(portion, outcomes, strict=True):
         if delivery.drawn and not isinstance(outcome, Failure):
-            overtaken.append(delivery.stack)
-        else:
-            kept.append((delivery, outcome))
+            batch.overtaken.append(delivery.stack)
+            continue
+        kept.append((delivery, outcome))
+        if delivery.drawn:
+            batch.late.append(delivery.stack.head)
     return [delivery for delivery, _ in kept], [outcome for _, outcome in kept]
 
 

@@ -109,6 +109,12 @@ class Press:
         self.queue.expire()
         self.queue.reclaims().step(lambda _: False)
 
+    def go_away(self) -> None:
+        """The search server, for the worker in use."""
+        nobody = connect(load_settings({"DATABASE_URL": self.queue.url, "ELASTIC_URL": NOWHERE}).elastic)
+        self.queue.stack.callback(nobody.close)
+        self.sink.sink = ElasticSink(nobody)
+
     def forget_deletes(self) -> None:
         """As after `index.gc_deletes`."""
         self.es.indices.put_settings(index=self.index, settings={"gc_deletes": "0s"})
@@ -166,9 +172,7 @@ def test_who_is_gone_waits_like_the_others_while_the_search_server_is_away(press
     press.project()
     press.db.execute("delete from article where id = 1")
     press.ask(1, 2)
-    nobody = connect(load_settings({"DATABASE_URL": press.queue.url, "ELASTIC_URL": NOWHERE}).elastic)
-    press.queue.stack.callback(nobody.close)
-    press.sink.sink = ElasticSink(nobody)
+    press.go_away()
     press.worker.run()
     assert press.queue.counts() == {"done": 2, "pending": 2}
     press.queue.make_due()
@@ -202,6 +206,35 @@ def test_a_worker_that_slept_before_its_request_removes_what_it_wrote_too_late(p
     press.project()
     assert press.held() == press.wanted()
     assert len(press.held()) == (0 if then == "gone" else 1)
+
+
+@pytest.mark.parametrize("fails", ["second round", "delete of the old place"])
+def test_a_late_write_that_cannot_be_brought_right_is_owed_to_a_new_event(press: Press, fails: str) -> None:
+    """What was gone is back, the search server is away, and the rows are done by someone else."""
+    press.write(1)
+    if fails == "delete of the old place":
+        press.project()
+        press.move(1, author=1)
+    done = 1 + press.queue.value("select count(*) from search_outbox_events")
+    other, _ = press.a_worker()
+
+    def sleep() -> None:
+        press.reclaim()
+        press.db.execute("delete from article")
+        press.ask(1)
+        while other.run() is not None:
+            pass
+        assert press.queue.counts() == {"done": done}
+        press.forget_deletes()
+        press.worker.clock.passes(120)
+
+    press.sink.before, press.sink.after = sleep, press.go_away
+    press.worker.run()
+    assert len(press.held()) == 1, "it brought back what was gone"
+    assert press.queue.counts() == {"done": done, "pending": 1}
+    press.worker, press.sink = press.a_worker()
+    press.project()
+    assert press.held() == press.wanted() == []
 
 
 def test_a_worker_that_slept_and_then_died_is_cleaned_up_after(press: Press) -> None:
