@@ -23,7 +23,6 @@ from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
 from outbox.daemon.lookup_outcome import Lookups
-from outbox.daemon.places import PlacedWrite
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
@@ -209,7 +208,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         store=events,
         documents=documents,
         declarations=declarations,
-        places=PlacedWrite(PostgresPlaces(pools.lanes)),
+        places=PostgresPlaces(pools.lanes),
         sink=second,
         leases=leases,
         addressing=Addressing(names),

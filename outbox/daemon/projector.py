@@ -11,17 +11,18 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from outbox import fast_path
+from outbox import fast_path, placing
 from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, BatchResult, Bodies, Delivery, Portion, Standing, Verdicts
 from outbox.daemon.declarations import Declarations
 from outbox.daemon.gate import PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lease import HoldUp, Leases, for_a_minute, until_unlocked, while_leased
 from outbox.daemon.lookup_outcome import Lookups
-from outbox.daemon.places import PlacedWrite
+from outbox.daemon.places import placed
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
 from outbox.fast_path import Plain, Sendable, all_written
+from outbox.placing import PlaceBook
 from outbox.policy.document import Addressing, Stack, coalesce, refused
 from outbox.policy.entity_type import UNDECLARED_DELETE
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
@@ -42,7 +43,7 @@ class Projector:
     store: EventStore
     documents: DocumentSource
     declarations: Declarations
-    places: PlacedWrite
+    places: PlaceBook
     sink: Sink
     leases: Leases
     addressing: Addressing
@@ -226,7 +227,8 @@ class Projector:
     def _write(self, portion: Portion, deadline: float) -> WriteReport:
         if isinstance(portion, Plain):
             return self.sink.write(portion.actions(), deadline)
-        return self.places.write(portion, lambda actions: self.sink.write(actions, deadline))
+        documents = [placed(delivery) for delivery in portion]
+        return placing.write(self.places, documents, lambda actions: self.sink.write(actions, deadline))
 
     def _fill(self, portion: list[Delivery], batch: Batch, again: list[Stack]) -> None:
         """Large bodies, loaded now; what turns out to be none is not sent."""

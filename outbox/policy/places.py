@@ -19,5 +19,4 @@ class NotedPlace(NamedTuple):
 def left(rows: Iterable[NotedPlace]) -> list[NotedPlace]:
     """Every place of one entity except that of the highest number: from each the document goes, under the place's own
     number. Under the newest it would remove the fresh document on a shared shard, because equal versions pass."""
-    *others, _ = sorted(rows, key=lambda place: place.drawn)
-    return others
+    return sorted(rows, key=lambda place: place.drawn)[:-1]

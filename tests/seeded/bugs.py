@@ -215,10 +215,11 @@ BUGS: Final = (
     ),
     Bug(
         "M32",
-        "the projector notes no place before it writes a document with a routing",
+        "no place is noted before a document with a routing is written",
         (
             _PLACES + "articles_of_a_banned_author_are_not_found_any_more",
             _PLACES + "a_worker_that_dies_between_its_write_and_its_settle_leaves_no_second_document",
+            "unit/ops/test_copier.py::a_place_is_noted_before_the_write_and_every_other_is_left_after_it_under_its_own_number",
         ),
     ),
     Bug(
@@ -231,9 +232,7 @@ BUGS: Final = (
     ),
     Bug(
         "M34",
-        "a copier notes a document's place after the write",
-        (
-            "unit/ops/test_copier.py::a_place_is_noted_before_the_write_and_every_other_is_left_after_it_under_its_own_number",
-        ),
+        "who is gone counts as deleted when the request failed",
+        (_PLACES + "who_is_gone_waits_like_the_others_while_the_search_server_is_away",),
     ),
 )

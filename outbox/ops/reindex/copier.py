@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, Final, NamedTuple, Protocol
 
+from outbox import placing
 from outbox.errors import ElasticsearchDown, OutboxError
 from outbox.fast_path import all_written
 from outbox.ops.reindex.pacing import JobPace, read_ahead
+from outbox.placing import PlaceBook, Placed
 from outbox.policy.drift import DriftFinding, Key, Kind
 from outbox.policy.event import HIGHEST_FOLLOWED
 from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale
-from outbox.policy.places import NotedPlace, left
-from outbox.ports import BulkAction, Clock, Document, Refusal, Sink
+from outbox.policy.places import NotedPlace
+from outbox.ports import BulkAction, Clock, Document, Refusal, Sink, WriteReport
 
 PAGE: Final = 1_000
 IN_FLIGHT: Final = 2  # pages with Elasticsearch at once: with one it rests while we read its answer and the next page
@@ -46,12 +48,6 @@ class PageSource(Protocol):
     def draw(self) -> int: ...
     def last_version(self) -> int: ...
     def raise_version(self, seen: int) -> None: ...
-
-
-class PlaceNotes(Protocol):
-    def note(self, places: Sequence[NotedPlace]) -> None: ...
-    def of(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[NotedPlace]]: ...
-    def clear(self, places: Sequence[NotedPlace]) -> None: ...
 
 
 class DocumentPage(NamedTuple):
@@ -87,7 +83,7 @@ class Copier:
     sink: Sink
     naming: Naming
     index_of: Callable[[str], str]
-    places: PlaceNotes
+    places: PlaceBook
     pace: JobPace
     clears: bool = (
         False  # places: the index in use is written to. A new one has an old one beside it, which has them too
@@ -215,33 +211,12 @@ class Copier:
                     met[id] = outcome
         return written, met
 
-    def _placed(self, page: DocumentPage, portion: Sequence[tuple[str, Document]]) -> list[Outcome]:
-        """Noted before the write: where the document is stays known, whoever dies after it."""
-        routed = [_place(page, id, document) for id, document in portion if document.routed]
-        if routed:
-            self.places.note(routed)
-        outcomes = list(self._deliver([self._action(page, id, document) for id, document in portion]))
-        if routed:
-            self._leave(page, portion, outcomes)
-        return outcomes
-
-    def _leave(self, page: DocumentPage, portion: Sequence[tuple[str, Document]], outcomes: list[Outcome]) -> None:
-        """Every place but that of the highest number, under its own. What could not be written stays where it was. Who
-        is gone has no newest place to keep either."""
-        there = {
-            _place(page, id, document): number
-            for number, (id, document) in enumerate(portion)
-            if document.routed and not isinstance(outcomes[number], Failure)
-        }
-        rows = self.places.of([place.key for place in there])
-        going = [(number, place) for noted, number in there.items() for place in left(rows[noted.key])]
-        held = [(number, place) for number, place in going if not place.gone]
-        for (number, _), outcome in zip(held, self._deliver([self._delete(place) for _, place in held]), strict=True):
-            if isinstance(outcome, Failure):
-                outcomes[number] = outcome
-        if self.clears:
-            going += [(number, noted) for noted, number in there.items() if noted.gone]
-            self.places.clear([place for number, place in going if not isinstance(outcomes[number], Failure)])
+    def _placed(self, page: DocumentPage, portion: Sequence[tuple[str, Document]]) -> Sequence[Outcome]:
+        documents = [
+            Placed(self._action(page, id, document), _place(page, id, document) if document.routed else None)
+            for id, document in portion
+        ]
+        return placing.write(self.places, documents, self._send, clears=self.clears).outcomes
 
     def _portions(self, page: DocumentPage, written: Copied) -> Iterator[Sequence[tuple[str, Document]]]:
         """Large documents one by one, each read when it is its turn; then all the others."""
@@ -262,14 +237,13 @@ class Copier:
         name = self.naming.id_of(Key(page.entity_type, id))
         return BulkAction(self.index_of(page.entity_type), name, version, document.routing, document.body)
 
-    def _delete(self, place: NotedPlace) -> BulkAction:
-        index, id = self.index_of(place.key.entity_type), self.naming.id_of(place.key)
-        return BulkAction(index, id, place.drawn, place.routing or None, None)
-
     def _refusal(self, page: DocumentPage, id: str, error: str) -> Refusal:
         return Refusal(self.index_of(page.entity_type), self.naming.id_of(Key(page.entity_type, id)), error)
 
     # Sending
+
+    def _send(self, actions: Sequence[BulkAction]) -> WriteReport:
+        return WriteReport(self._deliver(actions))
 
     def _deliver(self, actions: Sequence[BulkAction]) -> Sequence[Outcome]:
         """A verdict on each: accepted, a newer version is there, or refused. Waits for a server that is down."""

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from outbox.ops.reindex.copier import TOO_HIGH, PlaceNotes
+from outbox.ops.reindex.copier import TOO_HIGH
 from outbox.ops.reindex.document_pairs import IndexScan
+from outbox.placing import PlaceBook
 from outbox.policy.audit import Actor
 from outbox.policy.drift import HeldDocument, Key
 from outbox.policy.event import HIGHEST_FOLLOWED
@@ -17,7 +18,7 @@ from outbox.ports import Refusal
 class HeldPlaces:
     documents: IndexScan
     naming: Naming
-    book: PlaceNotes
+    book: PlaceBook
     raise_version: Callable[[int, Actor], object]
 
     def note_all(self, types: Sequence[str], actor: Actor) -> Iterator[Sequence[Refusal]]:
