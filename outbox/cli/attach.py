@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from enum import Enum
 from typing import Annotated
 
@@ -17,6 +18,8 @@ commands = typer.Typer()
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s](?:[^",]*[^",\s])?))\s*(?:,|\Z)')
 _COLUMN_LIST = re.compile(rf"(?:{_COLUMN.pattern})+(?<!,)")
 Table = Annotated[str, typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")]
+
+Sql = Annotated[bool, typer.Option("--sql", help="Change nothing: print the SQL, for a migration tool.")]
 
 
 class DocumentOrigin(Enum):
@@ -50,6 +53,7 @@ def attach(
     per_row: Annotated[
         bool, typer.Option("--per-row", help="Fire for each row: for tables that logical replication fills.")
     ] = False,
+    sql: Sql = False,
     json: Json = False,
 ) -> None:
     """Install triggers that write events for every change of a table, in the same transaction; deletes included.
@@ -64,23 +68,49 @@ def attach(
     With --document row, the row is the document. It attaches only where the view has such documents; otherwise it
     changes nothing and prints the SQL of the view, or of what to add to it.
 
+    With --sql nothing is changed either: it makes the same checks and prints what it would run, for a migration.
+
     Examples:
       outbox attach articles --type article --id id
       outbox attach comments --type article --id article_id
       outbox attach authors --type article --via "select id from articles where author_id = changed.id"
       outbox attach articles --type article --id id --columns title,price
       outbox attach orders --type order --id number --document row
+      outbox attach articles --type article --id id --sql > migrations/V7__search.sql
     """
+    _one_form(sql, json)
     wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
+    rows_are_documents = document is not None
     with cli.open_desk() as desk:
-        done = desk.producers.attach(wanted, rows=document is not None)
-    if json:
+        if sql:
+            script, done = desk.producers.attach_sql(wanted, rows=rows_are_documents)
+        else:
+            done = desk.producers.attach(wanted, rows=rows_are_documents)
+    if sql:
+        _print_script(script)
+        if done.next:
+            cli.note(f"note: it has {done.there} already; to write their documents run then: {done.next}")
+    elif json:
         rows = {"rows": done.there.rows, "rows_exact": done.there.exact, "next": done.next, "notes": done.notes}
         cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows})
     else:
         cli.line(_told(done))
     for note in done.notes:
         cli.note(f"note: {note}")
+
+
+def _one_form(sql: bool, json: bool) -> None:
+    if sql and json:
+        raise UsageError("--sql and --json are two forms of output. Give one of them.")
+
+
+def _print_script(script: str) -> None:
+    """For a file every byte as it is: names may have control characters, which are only for a terminal escaped."""
+    header = "-- Run this in one transaction, as the table's owner, where `outbox migrate` has run.\n\n"
+    if sys.stdout.isatty():
+        cli.line(header + script)
+    else:
+        sys.stdout.write(header + script)
 
 
 def _names(columns: str | None) -> tuple[str, ...]:
@@ -108,6 +138,7 @@ def detach(
         str | None, typer.Option("--type", help="Only what is attached as this type.", metavar="TYPE")
     ] = None,
     yes: Yes = False,
+    sql: Sql = False,
     json: Json = False,
 ) -> None:
     """Remove the triggers; changes of the table are no longer projected. Events that were written stay.
@@ -115,7 +146,13 @@ def detach(
     Examples:
       outbox detach shop.articles --yes
       outbox detach comments --type article --yes
+      outbox detach comments --type article --sql
     """
+    _one_form(sql, json)
+    if sql:
+        with cli.open_desk() as desk:
+            _print_script(desk.producers.detach_sql(table, entity_type=entity_type))
+        return
     what = f"the changes of {table}{f' as {entity_type}' if entity_type is not None else ''}"
     cli.confirm(f"Stop projecting {what}?", yes=yes)
     with cli.open_desk() as desk:
