@@ -78,39 +78,24 @@ def attach(
       outbox attach orders --type order --id number --document row
       outbox attach articles --type article --id id --sql > migrations/V7__search.sql
     """
-    _one_form(sql, json)
     wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
-    rows_are_documents = document is not None
     with cli.open_desk() as desk:
-        if sql:
-            script, done = desk.producers.attach_sql(wanted, rows=rows_are_documents)
-        else:
-            done = desk.producers.attach(wanted, rows=rows_are_documents)
-    if sql:
-        _print_script(script)
-        if done.next:
-            cli.note(f"note: it has {done.there} already; to write their documents run then: {done.next}")
-    elif json:
+        done = desk.producers.attach(wanted, rows=document is not None, run=not sql)
+    if json:
         rows = {"rows": done.there.rows, "rows_exact": done.there.exact, "next": done.next, "notes": done.notes}
-        cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows})
+        cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows, "sql": done.sql})
+    elif sql:
+        _print_script(done.sql)
     else:
         cli.line(_told(done))
     for note in done.notes:
         cli.note(f"note: {note}")
 
 
-def _one_form(sql: bool, json: bool) -> None:
-    if sql and json:
-        raise UsageError("--sql and --json are two forms of output. Give one of them.")
-
-
 def _print_script(script: str) -> None:
-    """For a file every byte as it is: names may have control characters, which are only for a terminal escaped."""
-    header = "-- Run this in one transaction, as the table's owner, where `outbox migrate` has run.\n\n"
-    if sys.stdout.isatty():
-        cli.line(header + script)
-    else:
-        sys.stdout.write(header + script)
+    """Unchanged into a file. On a terminal control characters, which names may have, are shown."""
+    text = f"-- Run this in one transaction, as the table's owner, where `outbox migrate` has run.\n\n{script}"
+    sys.stdout.write(cli.visible(text, keep="\n\t") if sys.stdout.isatty() else text)
 
 
 def _names(columns: str | None) -> tuple[str, ...]:
@@ -148,7 +133,6 @@ def detach(
       outbox detach comments --type article --yes
       outbox detach comments --type article --sql
     """
-    _one_form(sql, json)
     if sql:
         with cli.open_desk() as desk:
             _print_script(desk.producers.detach_sql(table, entity_type=entity_type))

@@ -3,9 +3,9 @@ over a connection of its own, past any pooler."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -16,10 +16,9 @@ from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
 from outbox.ports import Attachment, AttachResult
 from outbox.store.attach import checks, installed, tables, triggers
-from outbox.store.attach.checks import Checked
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
-from outbox.store.attach.triggers import NO_TRUNCATE, drop_function, drop_trigger
+from outbox.store.attach.triggers import NO_TRUNCATE, Session, drop_function, drop_trigger
 from outbox.store.entity_types import change, declared
 from outbox.store.pool import connect, translated
 from outbox.store.queries import queries
@@ -42,22 +41,11 @@ class PayloadTriggers(Conflict):
     Run the command without --sql; nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """An attachment that passed every check, and the statements that install or renew it. `moved`: payloads keep its
-    type until now, those of the triggers that go."""
-
-    source: SourceTable
-    wanted: Attachment
-    notes: tuple[str, ...]
-    statements: tuple[sql.Composed, ...]
-    moved: EntityType | None
-
-
-def prepare(
-    conn: psycopg.Connection[Any], table: str, *, view: str = "search_documents", rows: bool = False, **how: Any
-) -> Prepared:
-    """Changes nothing. `how`: as `Attachment` names it; `rows`: only if the view has the table's rows as documents."""
+def attach(
+    conn: Session, table: str, *, view: str = "search_documents", rows: bool = False, run: bool = True, **how: Any
+) -> AttachResult:
+    """Install the triggers, or renew them. From the commit on, every change of a row writes its events. `how`: as
+    `Attachment` names it; `rows`: only if the view has the table's rows as documents; not `run`: only give the SQL."""
     source = tables.find(conn, table)
     wanted = Attachment(source.shown, **how)
     wanted = replace(wanted, via=wanted.via.strip() if wanted.via is not None else None)
@@ -65,60 +53,51 @@ def prepare(
     checked = checks.check(conn, source, wanted, view, there, rows=rows)
     wanted = replace(wanted, per_row=wanted.per_row or tables.row_trigger_reason(source, wanted.columns) != "")
     same = [each for each in there if each.oid == source.oid and each.attachment.replaced_by(wanted)]
-    was = declared(conn, wanted.entity_type)
-    moved = was if was is not None and was.kept_by is KeptBy.PAYLOAD else None
-    if moved is not None and not any(each.attachment.older for each in same):
-        raise KeptByPayloads(wanted.entity_type)
-    return Prepared(source, wanted, checked.notes, _statements(conn, source, wanted, checked, same), moved)
+    statements = _statements(conn, source, wanted, checked.watched, same)
+    by_payloads = _kept_by_payloads(conn, wanted, same)
+    if run:
+        in_transaction(conn, lambda: _move(conn, wanted, by_payloads), lambda: _run(conn, statements))
+    elif by_payloads is not None:
+        raise PayloadTriggers(wanted.entity_type)
+    return AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _script(conn, statements))
 
 
 def _statements(
-    conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, checked: Checked, same: list[Installed]
-) -> tuple[sql.Composed, ...]:
-    """In one transaction: no change of the table is without its event meanwhile."""
+    conn: Session, source: SourceTable, wanted: Attachment, watched: Sequence[str], same: list[Installed]
+) -> list[sql.Composed]:
+    """For one transaction: no change of the table is without its event meanwhile."""
     path = [name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall()]
     function = triggers.function_name(source, wanted)
-    put = triggers.statements(conn, source, wanted, function, path, checked.watched)
+    put = triggers.statements(conn, source, wanted, function, path, watched)
     kept = set(triggers.trigger_names(wanted).values())
     drops = [drop for each in same for drop in _drops(source, each, kept, function)]
-    return (*put, *drops, triggers.declare(conn, source, wanted))
+    return [*put, *drops, triggers.declare(conn, source, wanted)]
 
 
-def attach(conn: psycopg.Connection[Any], table: str, **asked: Any) -> AttachResult:
-    """Install the triggers, or renew them, as `prepare` is asked to. From the commit on, every change of a row writes
-    its events."""
-    prepared = prepare(conn, table, **asked)
-
-    def step() -> None:
-        _move(conn, prepared)
-        for statement in prepared.statements:
-            conn.execute(statement)
-
-    in_transaction(conn, step)
-    return _result(conn, prepared)
+def _kept_by_payloads(conn: Session, wanted: Attachment, same: list[Installed]) -> EntityType | None:
+    """The declaration, if payloads keep the type: those of the triggers that go, or nothing is attached."""
+    was = declared(conn, wanted.entity_type)
+    if was is None or was.kept_by is not KeptBy.PAYLOAD:
+        return None
+    if not any(each.attachment.older for each in same):
+        raise KeptByPayloads(wanted.entity_type)
+    return was
 
 
-def _move(conn: psycopg.Connection[Any], prepared: Prepared) -> None:
+def _move(conn: Session, wanted: Attachment, was: EntityType | None) -> None:
     """Where the triggers that go have sent payloads, the type's documents are still to be brought over."""
-    if prepared.moved is not None:
+    if was is not None:
         actor = Actor("outbox attach", Source.CLI)
-        reason = "its triggers write refreshes now"
-        change(conn, prepared.wanted.entity_type, BY_VIEW._replace(moving=True), actor, reason, prepared.moved)
+        about = BY_VIEW._replace(moving=True)
+        change(conn, wanted.entity_type, about, actor, "its triggers write refreshes now", was)
 
 
-def _result(conn: psycopg.Connection[Any], prepared: Prepared) -> AttachResult:
-    return AttachResult(prepared.wanted, prepared.notes, tables.count_rows(conn, prepared.source))
+def _run(conn: Session, statements: Iterable[sql.Composed]) -> None:
+    for statement in statements:
+        conn.execute(statement)
 
 
-def attach_sql(conn: psycopg.Connection[Any], table: str, **asked: Any) -> tuple[str, AttachResult]:
-    """What `attach` would run, as text for a migration tool."""
-    prepared = prepare(conn, table, **asked)
-    if prepared.moved is not None:
-        raise PayloadTriggers(prepared.wanted.entity_type)
-    return _script(conn, prepared.statements), _result(conn, prepared)
-
-
-def _script(conn: psycopg.Connection[Any], statements: Iterable[sql.Composed]) -> str:
+def _script(conn: Session, statements: Iterable[sql.Composed]) -> str:
     return "".join(f"{statement.as_string(conn).strip().removesuffix(';')};\n\n" for statement in statements)
 
 
@@ -130,21 +109,19 @@ def _drops(
     return drops if old.function == function else [*drops, drop_function(old.function)]
 
 
-def detach(conn: psycopg.Connection[Any], table: str, **way: str | None) -> list[Attachment]:
+def detach(conn: Session, table: str, **way: str | None) -> list[Attachment]:
     """Remove the triggers and their functions, of all ways or of one; events that were written stay."""
     drops, gone = _removal(conn, table, way)
-    in_transaction(conn, lambda: [conn.execute(drop) for drop in drops])
+    in_transaction(conn, lambda: _run(conn, drops))
     return gone
 
 
-def detach_sql(conn: psycopg.Connection[Any], table: str, **way: str | None) -> str:
+def detach_sql(conn: Session, table: str, **way: str | None) -> str:
     """What `detach` would run, as text for a migration tool."""
     return _script(conn, _removal(conn, table, way)[0])
 
 
-def _removal(
-    conn: psycopg.Connection[Any], table: str, way: Mapping[str, str | None]
-) -> tuple[list[sql.Composed], list[Attachment]]:
+def _removal(conn: Session, table: str, way: Mapping[str, str | None]) -> tuple[list[sql.Composed], list[Attachment]]:
     """`way`: as `Attachment` names it; what is None there does not matter."""
     source = tables.find(conn, table)
     named = {name: value.strip() if name == "via" else value for name, value in way.items() if value is not None}
@@ -165,13 +142,9 @@ class PostgresAttachments:
         self._url = direct_url
         self._view = view
 
-    def attach(self, wanted: Attachment, *, rows: bool = False) -> AttachResult:
+    def attach(self, wanted: Attachment, *, rows: bool = False, run: bool = True) -> AttachResult:
         with self._acting() as connection:
-            return attach(connection, wanted.table, **wanted.how(), view=self._view, rows=rows)
-
-    def attach_sql(self, wanted: Attachment, *, rows: bool = False) -> tuple[str, AttachResult]:
-        with self._acting() as connection:
-            return attach_sql(connection, wanted.table, **wanted.how(), view=self._view, rows=rows)
+            return attach(connection, wanted.table, **wanted.how(), view=self._view, rows=rows, run=run)
 
     def detach(self, table: str, *, entity_type: str | None = None) -> list[Attachment]:
         with self._acting() as connection:
