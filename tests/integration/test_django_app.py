@@ -111,7 +111,7 @@ def test_what_fails_later_in_the_migration_takes_the_triggers_with_it(site: Even
     assert catalogue(site.connection) == before
 
 
-def test_a_migration_before_our_tables_is_told_so(site: EventTable, empty_database: str) -> None:
+def test_a_migration_before_our_tables_is_refused_with_a_remedy(site: EventTable, empty_database: str) -> None:
     with psycopg.connect(empty_database) as other:
         other.execute(TABLES)
     with use_database(empty_database), pytest.raises(SchemaMismatch, match="outbox migrate"):
