@@ -40,8 +40,11 @@ TABLES = """
 create table authors (id int primary key, name text);
 create table articles (id int primary key, author_id int references authors, title text, tenant text);
 """
-BY_ID = {"entity_type": "article", "id": "id", "columns": ["title"]}
-BY_QUERY = {"entity_type": "article", "via": " select id from articles where author_id = changed.id and '%s' <> ':x' "}
+BY_ID: dict[str, Any] = {"entity_type": "article", "id": "id", "columns": ["title"]}
+BY_QUERY: dict[str, Any] = {
+    "entity_type": "article",
+    "via": " select id from articles where author_id = changed.id and '%s' <> ':x' ",
+}
 
 
 class Elsewhere:
@@ -58,13 +61,16 @@ def site(queue: EventTable, database: str) -> Iterator[EventTable]:
         yield queue
 
 
+def migration(*operations: Attach) -> migrations.Migration:
+    made: type[migrations.Migration] = type("Migration", (migrations.Migration,), {"operations": operations})
+    return made("0001", "blog")
+
+
 def migrate(*operations: Attach, back: bool = False, atomic: bool = True) -> None:
     """As Django's executor does it: in one transaction, and backwards in reverse order."""
-    state = ProjectState()
-    made = migrations.Migration("0001", "blog")
-    made.operations = list(operations)
+    made = migration(*operations)
     with connection.schema_editor(atomic=atomic) as editor:
-        (made.unapply if back else made.apply)(state, editor)
+        (made.unapply if back else made.apply)(ProjectState(), editor)
 
 
 # Operations of migrations
@@ -75,7 +81,7 @@ def test_a_migration_attaches_as_the_command_does_and_its_reverse_leaves_nothing
     site: EventTable, atomic: bool
 ) -> None:
     before = catalogue(site.connection)
-    operations = (Attach("articles", **BY_ID), Attach("authors", **BY_QUERY))  # type: ignore[arg-type]
+    operations = (Attach("articles", **BY_ID), Attach("authors", **BY_QUERY))
     migrate(*operations, atomic=atomic)
     made = catalogue(site.connection)
     site.connection.execute("insert into authors values (7); insert into articles values (1, 7)")
@@ -90,10 +96,9 @@ def test_a_migration_attaches_as_the_command_does_and_its_reverse_leaves_nothing
 
 
 def test_a_detach_takes_one_way_away_and_its_reverse_attaches_it_again(site: EventTable) -> None:
-    other = {"entity_type": "article", "id": "author_id"}
-    migrate(Attach("articles", **BY_ID), Attach("articles", **other))  # type: ignore[arg-type]
+    migrate(Attach("articles", **BY_ID), Attach("articles", entity_type="article", id="author_id"))
     both = catalogue(site.connection)
-    gone = Detach("articles", **BY_ID)  # type: ignore[arg-type]
+    gone = Detach("articles", **BY_ID)
     migrate(gone)
     site.connection.execute("insert into authors values (7); insert into articles values (1, 7)")
     assert told(site) == ["article:7"]
@@ -107,7 +112,7 @@ def test_a_detach_takes_one_way_away_and_its_reverse_attaches_it_again(site: Eve
 def test_what_fails_later_in_the_migration_takes_the_triggers_with_it(site: EventTable) -> None:
     before = catalogue(site.connection)
     with pytest.raises(CannotAttach, match="has no column typo"):
-        migrate(Attach("articles", **BY_ID), Attach("articles", entity_type="a", id="typo"))  # type: ignore[arg-type]
+        migrate(Attach("articles", **BY_ID), Attach("articles", entity_type="a", id="typo"))
     assert catalogue(site.connection) == before
 
 
@@ -115,21 +120,20 @@ def test_a_migration_before_our_tables_is_refused_with_a_remedy(site: EventTable
     with psycopg.connect(empty_database) as other:
         other.execute(TABLES)
     with use_database(empty_database), pytest.raises(SchemaMismatch, match="outbox migrate"):
-        migrate(Attach("articles", **BY_ID))  # type: ignore[arg-type]
+        migrate(Attach("articles", **BY_ID))
 
 
 def test_a_router_keeps_an_operation_from_another_database(site: EventTable) -> None:
     before = catalogue(site.connection)
     with override_settings(DATABASE_ROUTERS=[Elsewhere()]):
-        migrate(Attach("articles", **BY_ID))  # type: ignore[arg-type]
-        migrate(Attach("articles", **BY_ID), back=True)  # type: ignore[arg-type]
+        migrate(Attach("articles", **BY_ID))
+        migrate(Attach("articles", **BY_ID), back=True)
     assert catalogue(site.connection) == before
 
 
 def test_django_can_write_an_operation_into_a_file(site: EventTable) -> None:
     """As `squashmigrations` does."""
-    made = migrations.Migration("0001", "blog")
-    made.operations = [Attach("articles", **BY_ID), Detach("authors", **BY_QUERY)]  # type: ignore[arg-type]
+    made = migration(Attach("articles", **BY_ID), Detach("authors", **BY_QUERY))
     written: dict[str, Any] = {}
     exec(MigrationWriter(made).as_string(), written)
     read = written["Migration"].operations
@@ -141,7 +145,7 @@ def test_the_view_that_is_checked_is_that_of_the_settings(site: EventTable) -> N
     columns = "'article'::text as entity_type, id as entity_id, to_json(a) as document"
     site.connection.execute(f"create materialized view found as select {columns} from articles as a".encode())
     with override_settings(OUTBOX={"OUTBOX_DOCUMENTS": "found"}), pytest.raises(CannotAttach, match="found is"):
-        migrate(Attach("articles", **BY_ID))  # type: ignore[arg-type]
+        migrate(Attach("articles", **BY_ID))
 
 
 # Settings, checks, the command
