@@ -62,7 +62,7 @@ def shop(connection: Connection) -> Connection:
 def migration(shop: Connection, database: str) -> Iterator[Migration]:
     """As `op.get_bind()` of Alembic is one."""
     engine = create_engine(_by_psycopg(database), poolclass=NullPool)
-    with engine.begin() as connection:
+    with engine.connect() as connection:
         yield connection
 
 
@@ -98,7 +98,7 @@ def test_the_script_makes_what_the_command_makes(shop: Connection, way: dict[str
     assert made == catalogue(shop) == by_the_command(shop, way) != before
 
 
-@each_way
+@pytest.mark.parametrize("way", [WAYS[4], WAYS[-2], WAYS[-1]])
 def test_sqlalchemy_runs_the_same_script_in_the_transaction_of_the_migration(
     shop: Connection, migration: Migration, way: dict[str, Any]
 ) -> None:

@@ -137,7 +137,8 @@ def test_django_can_write_an_operation_into_a_file(site: EventTable) -> None:
     written: dict[str, Any] = {}
     exec(MigrationWriter(made).as_string(), written)
     read = written["Migration"].operations
-    assert [each.deconstruct() for each in read] == [each.deconstruct() for each in made.operations]
+    for one, other in zip(read, (Attach("articles", **BY_ID), Detach("authors", **BY_QUERY)), strict=True):
+        assert (type(one), one.table, one.way, one.more) == (type(other), other.table, other.way, other.more)
     assert [each.describe() for each in read] == ["Attach articles: article", "Detach authors: article"]
 
 
