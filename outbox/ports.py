@@ -563,11 +563,12 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class AttachResult:
-    """An attachment as it was installed, what is worth knowing about it, and the rows that are there already."""
+    """An attachment as it was installed, notes about it, the rows that are there already, and the SQL."""
 
     attachment: Attachment
     notes: tuple[str, ...]
     there: RowCount
+    sql: str
 
     @property
     def next(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from enum import Enum
 from typing import Annotated
 
@@ -17,6 +18,8 @@ commands = typer.Typer()
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s](?:[^",]*[^",\s])?))\s*(?:,|\Z)')
 _COLUMN_LIST = re.compile(rf"(?:{_COLUMN.pattern})+(?<!,)")
 Table = Annotated[str, typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")]
+
+Sql = Annotated[bool, typer.Option("--sql", help="Change nothing: print the SQL, for a migration tool.")]
 
 
 class DocumentOrigin(Enum):
@@ -50,6 +53,7 @@ def attach(
     per_row: Annotated[
         bool, typer.Option("--per-row", help="Fire for each row: for tables that logical replication fills.")
     ] = False,
+    sql: Sql = False,
     json: Json = False,
 ) -> None:
     """Install triggers that write events for every change of a table, in the same transaction; deletes included.
@@ -64,23 +68,34 @@ def attach(
     With --document row, the row is the document. It attaches only where the view has such documents; otherwise it
     changes nothing and prints the SQL of the view, or of what to add to it.
 
+    With --sql nothing is changed either: it makes the same checks and prints what it would run, for a migration.
+
     Examples:
       outbox attach articles --type article --id id
       outbox attach comments --type article --id article_id
       outbox attach authors --type article --via "select id from articles where author_id = changed.id"
       outbox attach articles --type article --id id --columns title,price
       outbox attach orders --type order --id number --document row
+      outbox attach articles --type article --id id --sql > migrations/V7__search.sql
     """
     wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
     with cli.open_desk() as desk:
-        done = desk.producers.attach(wanted, rows=document is not None)
+        done = desk.producers.attach(wanted, rows=document is not None, run=not sql)
     if json:
         rows = {"rows": done.there.rows, "rows_exact": done.there.exact, "next": done.next, "notes": done.notes}
-        cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows})
+        cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows, "sql": done.sql})
+    elif sql:
+        _print_script(done.sql)
     else:
         cli.line(_told(done))
     for note in done.notes:
         cli.note(f"note: {note}")
+
+
+def _print_script(script: str) -> None:
+    """Unchanged into a file. On a terminal control characters, which names may have, are shown."""
+    text = f"-- Run this in one transaction, as the table's owner, where `outbox migrate` has run.\n\n{script}"
+    sys.stdout.write(cli.visible(text, keep="\n\t") if sys.stdout.isatty() else text)
 
 
 def _names(columns: str | None) -> tuple[str, ...]:
@@ -108,6 +123,7 @@ def detach(
         str | None, typer.Option("--type", help="Only what is attached as this type.", metavar="TYPE")
     ] = None,
     yes: Yes = False,
+    sql: Sql = False,
     json: Json = False,
 ) -> None:
     """Remove the triggers; changes of the table are no longer projected. Events that were written stay.
@@ -115,7 +131,12 @@ def detach(
     Examples:
       outbox detach shop.articles --yes
       outbox detach comments --type article --yes
+      outbox detach comments --type article --sql
     """
+    if sql:
+        with cli.open_desk() as desk:
+            _print_script(desk.producers.detach_sql(table, entity_type=entity_type))
+        return
     what = f"the changes of {table}{f' as {entity_type}' if entity_type is not None else ''}"
     cli.confirm(f"Stop projecting {what}?", yes=yes)
     with cli.open_desk() as desk:

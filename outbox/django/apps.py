@@ -1,6 +1,8 @@
-"""The app's configuration: when Django is ready, tracked models are connected and the checks are registered."""
+"""The app's configuration: when Django is ready, the checks are registered."""
 
-from django.apps import AppConfig, apps
+from django.apps import AppConfig
+
+from outbox.django import checks
 
 
 class OutboxConfig(AppConfig):
@@ -9,8 +11,4 @@ class OutboxConfig(AppConfig):
     verbose_name = "Outbox"
 
     def ready(self) -> None:
-        """Imported late: models are loaded only now."""
-        from outbox.django import checks, signals  # noqa: PLC0415
-
         checks.register()
-        signals.connect(apps.get_models())

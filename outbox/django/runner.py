@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
+from django.db import connections
 from django.db.models.signals import pre_migrate
 from django.test.runner import DiscoverRunner
 
 from outbox.django.conf import alias, dsn
 from outbox.store.schema.migrate import migrate
 
+# `TransactionTestCase` empties its tables by TRUNCATE, which attached tables refuse.
+_MAY_TRUNCATE: Final = (
+    "create or replace function search_outbox_refuse_truncate() returns trigger"
+    " language plpgsql as 'begin return null; end'"
+)
+
 
 @contextmanager
 def make_tables() -> Iterator[None]:
-    """In the test database that Django migrates inside, whatever database our own variables name.
-
-    Before its migrations: a receiver of post_migrate may save tracked models. And not after all: copies for --parallel
-    are made of the test database at once.
-    """
+    """In the test database that Django migrates inside, whatever database our own variables name. They come before its
+    migrations, which attach tables; --parallel copies the test database afterwards."""
     pre_migrate.connect(_once)
     try:
         yield
@@ -38,3 +42,5 @@ def _once(using: str, **_: Any) -> None:
     if using == alias():
         pre_migrate.disconnect(_once)
         migrate(dsn(alias()))
+        with connections[using].cursor() as cursor:
+            cursor.execute(_MAY_TRUNCATE)

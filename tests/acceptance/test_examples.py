@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 from psycopg.conninfo import conninfo_to_dict
 
+from outbox.store.attach.installed import attachments
 from tests.fixtures.processes import ROOT, StartProcess, clean_environment
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -55,13 +58,17 @@ def start_example(name: str, start_process: StartProcess, environment: dict[str,
         if background:
             start_process(["bash", "-c", script.replace("\n", "\nexec ", 1)], **environment)
         else:
-            argv = ["bash", "-euo", "pipefail", "-c", script]
-            env = clean_environment(environment)
-            done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, check=False)
-            assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+            run(script, environment)
     client = httpx.Client(base_url=f"http://127.0.0.1:{environment['PORT']}", timeout=PATIENCE_SECONDS)
     eventually(lambda: answers(client), what="the service answers")
     return client
+
+
+def run(script: str, environment: dict[str, str]) -> None:
+    argv = ["bash", "-euo", "pipefail", "-c", script]
+    env = clean_environment(environment)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
 
 
 def answers(client: httpx.Client) -> bool:
@@ -69,6 +76,12 @@ def answers(client: httpx.Client) -> bool:
         return client.get("/search", params={"q": "nothing"}).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def searched(client: httpx.Client, es: Elasticsearch, environment: dict[str, str], q: str) -> list[dict[str, Any]]:
+    es.indices.refresh(index=environment["ELASTIC_INDEX"])
+    hits: list[dict[str, Any]] = client.get("/search", params={"q": q}).raise_for_status().json()
+    return hits
 
 
 @pytest.mark.slow
@@ -79,10 +92,7 @@ def test_a_change_by_http_is_found_by_a_search(
     with closing(start_example(name, start_process, environment)) as client:
 
         def found(q: str) -> list[dict[str, Any]]:
-            es.indices.refresh(index=environment["ELASTIC_INDEX"])
-            reply = client.get("/search", params={"q": q}).raise_for_status()
-            hits: list[dict[str, Any]] = reply.json()
-            return hits
+            return searched(client, es, environment, q)
 
         def sent(method: str, path: str, **body: str) -> Any:
             reply = client.request(method, path, json=body or None).raise_for_status()
@@ -91,10 +101,44 @@ def test_a_change_by_http_is_found_by_a_search(
         id = sent("POST", "/articles", title="Night trains")["id"]
         other = sent("POST", "/articles", title="Maps")["id"]
         eventually(lambda: [hit["id"] for hit in found("trains")] == [f"article:{id}"], what="the new article")
-        sent("POST", f"/articles/{id}/comments?wait=10", text="Bring a pillow")  # and read at once
-        assert found("pillow") == [{"id": f"article:{id}", "title": "Night trains", "comments": ["Bring a pillow"]}]
+        sent("POST", f"/articles/{id}/comments", text="Bring a pillow")
+        whole = {"id": f"article:{id}", "title": "Night trains", "comments": ["Bring a pillow"]}
+        eventually(lambda: found("pillow") == [whole], what="the new comment")
         sent("PUT", f"/articles/{id}", title="Day boats")
         eventually(lambda: found("boats") and not found("trains"), what="the new title")
         sent("DELETE", f"/articles/{id}")
         eventually(lambda: not found("boats") and not found("pillow"), what="that it is gone")
         assert [hit["id"] for hit in found("maps")] == [f"article:{other}"]
+
+
+@pytest.mark.slow
+def test_django_changes_that_send_no_signal_are_found_and_migrate_zero_removes_the_triggers(
+    start_process: StartProcess, environment: dict[str, str], es: Elasticsearch
+) -> None:
+    def manage(command: str) -> None:
+        run(f"cd {ROOT / 'examples' / 'django'}\npython manage.py {command}", environment)
+
+    def shell(code: str) -> None:
+        imports = "from django.db import connection; from blog.models import Article, Comment"
+        manage(f"shell -c {shlex.quote(f'{imports}; {code}')}")
+
+    with closing(start_example("django", start_process, environment)) as client:
+
+        def titles(q: str) -> list[str]:
+            return sorted(hit["title"] for hit in searched(client, es, environment, q))
+
+        shell("Article.objects.bulk_create([Article(id=1, title='Maps'), Article(id=2, title='Maps')])")
+        eventually(lambda: titles("maps") == ["Maps", "Maps"], what="what bulk_create made")
+        shell("Article.objects.update(title='Day boats')")
+        eventually(lambda: titles("boats") == ["Day boats", "Day boats"], what="what QuerySet.update changed")
+        sql = "update blog_article set title = 'Night trains' where id = 1;"
+        sql += " insert into blog_comment (article_id, text) values (1, 'Bring a pillow')"
+        shell(f"connection.cursor().execute({sql!r})")
+        eventually(lambda: titles("pillow") == titles("trains") == ["Night trains"], what="what SQL changed")
+        shell("Article.objects.filter(id=1).delete()")
+        eventually(lambda: titles("pillow trains boats") == ["Day boats"], what="what a cascade deleted")
+    with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
+        assert [each.table for each in attachments(connection)] == ["public.blog_article", "public.blog_comment"]
+        manage("migrate blog zero")
+        functions = "select count(*) from pg_proc where proname like 'search\\_outbox\\_capture%'"
+        assert (attachments(connection), connection.execute(functions).fetchone()) == ([], (0,))

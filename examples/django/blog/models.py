@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from django.db import models
 
-from outbox.django import Tracked, by
 
-
-class Article(Tracked, models.Model):
-    outbox = "article"
-
+class Article(models.Model):
     title: models.TextField[str, str] = models.TextField()
 
 
-class Comment(Tracked, models.Model):
-    outbox = by("article", "article_id")
-
+class Comment(models.Model):
     article: models.ForeignKey[Article, Article] = models.ForeignKey(Article, on_delete=models.CASCADE)
     text: models.TextField[str, str] = models.TextField()

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from django.db import connection
-from django.test import TestCase
-
-from outbox.django import written
+from django.test import TestCase, TransactionTestCase
 
 from .models import Article, Comment
 
 
 def refreshed() -> list[str]:
     with connection.cursor() as cursor:
-        cursor.execute("select entity_type || ':' || entity_id from search_outbox_events order by 1")
+        cursor.execute("delete from search_outbox_events returning entity_type || ':' || entity_id")
         return [name for (name,) in cursor.fetchall()]
 
 
 class ArticleTests(TestCase):
-    def test_a_saved_article_is_refreshed(self) -> None:
-        with self.captureOnCommitCallbacks(execute=True), written() as ids:
-            article = Article.objects.create(title="Night trains")
+    def test_a_new_article_is_refreshed(self) -> None:
+        article = Article.objects.create(title="Night trains")
         assert refreshed() == [f"article:{article.pk}"]
-        assert len(ids) == 1
 
 
 class CommentTests(TestCase):
@@ -31,9 +27,11 @@ class CommentTests(TestCase):
         assert refreshed() == [f"article:{article.pk}"] * 2
 
 
-class WaitTests(TestCase):
-    def test_a_wait_that_is_no_number_changes_nothing(self) -> None:
-        for wait in ("soon", "", "-1", "nan"):
-            reply = self.client.post(f"/articles?wait={wait}", {"title": "Maps"}, content_type="application/json")
-            assert reply.status_code == 400
-        assert Article.objects.count() == 0
+class CommittedTests(TransactionTestCase):
+    """Django empties the tables after it."""
+
+    def test_an_update_refreshes_every_article_that_it_changes(self) -> None:
+        Article.objects.bulk_create([Article(title="Night trains"), Article(title="Maps")])
+        assert len(refreshed()) == 2
+        Article.objects.update(title="Day boats")
+        assert len(refreshed()) == 2

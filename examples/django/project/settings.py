@@ -5,7 +5,6 @@ import os
 SECRET_KEY = os.environ.get("SECRET_KEY", "only for a try on this machine")
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 INSTALLED_APPS = ["outbox.django", "blog"]
-MIDDLEWARE = ["blog.middleware.read_your_own_write"]
 ROOT_URLCONF = "project.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True

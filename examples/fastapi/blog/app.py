@@ -1,6 +1,5 @@
-"""The routes. A handler changes objects in one transaction; the events are written by its flush."""
+"""The routes. A handler changes objects in one transaction; triggers write the events in it."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,12 +7,9 @@ from typing import Annotated
 
 from elastic_transport import HttpxAsyncHttpNode
 from elasticsearch import AsyncElasticsearch
-from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi import Depends, FastAPI, HTTPException
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
-
-from outbox import AsyncOutbox
-from outbox.sqlalchemy import written
 
 from .database import engine, sessions
 from .models import Article, Comment
@@ -21,24 +17,18 @@ from .models import Article, Comment
 INDEX = os.environ["ELASTIC_INDEX"]
 elastic = AsyncElasticsearch(os.environ["ELASTIC_URL"], node_class=HttpxAsyncHttpNode)
 
-outbox = AsyncOutbox(os.environ["DATABASE_URL"])
-
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     yield
-    await outbox.close()
     await elastic.close()
     await engine.dispose()
 
 
-async def transaction(wait: Annotated[float, Query(ge=0, le=10)] = 0) -> AsyncIterator[AsyncSession]:
-    """One per request: committed if its handler returns, rolled back if it raises. With `?wait=2` the answer comes when
-    the change is in the index, after two seconds at the latest."""
+async def transaction() -> AsyncIterator[AsyncSession]:
+    """One per request: committed if its handler returns, rolled back if it raises."""
     async with sessions.begin() as session:
         yield session
-    if wait:  # whatever becomes of it: the change is committed, and that is the answer
-        await asyncio.gather(*(outbox.wait(id, wait) for id in written(session)), return_exceptions=True)
 
 
 # Before the answer is sent: whoever reads it may rely on the commit.

@@ -1,8 +1,9 @@
-"""Attaches and detaches users' tables over a connection of its own, past any pooler: installs and drops triggers."""
+"""Attaches and detaches users' tables: installs and drops triggers, or says by which SQL. `PostgresAttachments` does so
+over a connection of its own, past any pooler."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,17 +13,18 @@ from psycopg import Connection, sql
 
 from outbox.errors import Conflict, NotFound
 from outbox.policy.audit import Actor, Source
-from outbox.policy.entity_type import BY_VIEW, KeptBy
+from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
 from outbox.ports import Attachment, AttachResult
 from outbox.store.attach import checks, installed, tables, triggers
-from outbox.store.attach.checks import Checked
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
-from outbox.store.attach.triggers import NO_TRUNCATE, drop_function, drop_trigger
-from outbox.store.entity_types import change, declare, declared
+from outbox.store.attach.triggers import NO_TRUNCATE, Session, drop_function, drop_trigger
+from outbox.store.entity_types import change, declared
 from outbox.store.pool import connect, translated
 from outbox.store.queries import queries
 from outbox.store.schema.patience import in_transaction
+
+_WORDS = {"entity_type": "as", "id_column": "by", "via": "via"}
 
 
 class KeptByPayloads(Conflict):
@@ -34,52 +36,69 @@ class NotAttached(NotFound):
     """The table is not attached to the outbox in this way. `outbox attach --help` shows how to do so."""
 
 
+class PayloadTriggers(Conflict):
+    """Triggers of release 0.1.0 still write this type's payloads, and a script cannot move its documents to the view.
+    Run the command without --sql; nothing was changed."""
+
+
 def attach(
-    conn: psycopg.Connection[Any], table: str, *, view: str = "search_documents", rows: bool = False, **how: Any
+    conn: Session, table: str, *, view: str = "search_documents", rows: bool = False, run: bool = True, **how: Any
 ) -> AttachResult:
     """Install the triggers, or renew them. From the commit on, every change of a row writes its events. `how`: as
-    `Attachment` names it; `rows`: only if the view has the table's rows as documents."""
+    `Attachment` names it; `rows`: only if the view has the table's rows as documents; not `run`: only give the SQL."""
     source = tables.find(conn, table)
     wanted = Attachment(source.shown, **how)
     wanted = replace(wanted, via=wanted.via.strip() if wanted.via is not None else None)
     there = installed.installed(conn)
     checked = checks.check(conn, source, wanted, view, there, rows=rows)
     wanted = replace(wanted, per_row=wanted.per_row or tables.row_trigger_reason(source, wanted.columns) != "")
-    install(conn, source, wanted, checked, there)
-    return AttachResult(wanted, checked.notes, tables.count_rows(conn, source))
-
-
-def install(
-    conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, checked: Checked, there: list[Installed]
-) -> None:
-    """In one transaction: no change of the table is without its event meanwhile."""
     same = [each for each in there if each.oid == source.oid and each.attachment.replaced_by(wanted)]
+    statements = _statements(conn, source, wanted, checked.watched, same)
+    by_payloads = _kept_by_payloads(conn, wanted, same)
+    if run:
+        in_transaction(conn, lambda: _move(conn, wanted, by_payloads), lambda: _run(conn, statements))
+    elif by_payloads is not None:
+        raise PayloadTriggers(wanted.entity_type)
+    return AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _script(conn, statements))
+
+
+def _statements(
+    conn: Session, source: SourceTable, wanted: Attachment, watched: Sequence[str], same: list[Installed]
+) -> list[sql.Composed]:
+    """For one transaction: no change of the table is without its event meanwhile."""
     path = [name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall()]
     function = triggers.function_name(source, wanted)
-    put = triggers.statements(conn, source, wanted, function, path, checked.watched)
+    put = triggers.statements(conn, source, wanted, function, path, watched)
     kept = set(triggers.trigger_names(wanted).values())
     drops = [drop for each in same for drop in _drops(source, each, kept, function)]
-    had_payloads = any(each.attachment.older for each in same)
-
-    def step() -> None:
-        for statement in (*put, *drops):
-            conn.execute(statement)
-        _declare(conn, wanted.entity_type, had_payloads=had_payloads)
-
-    in_transaction(conn, step)
+    return [*put, *drops, triggers.declare(conn, source, wanted)]
 
 
-def _declare(conn: psycopg.Connection[Any], entity_type: str, *, had_payloads: bool) -> None:
-    """The view keeps the type from now on. Where the triggers that go have sent payloads, its documents are still to be
-    brought over."""
-    was = declared(conn, entity_type)
-    if was is None:
-        declare(conn, {entity_type: BY_VIEW}, "outbox attach")
-    elif was.kept_by is KeptBy.PAYLOAD:
-        if not had_payloads:
-            raise KeptByPayloads(entity_type)
+def _kept_by_payloads(conn: Session, wanted: Attachment, same: list[Installed]) -> EntityType | None:
+    """The declaration, if payloads keep the type: those of the triggers that go, or nothing is attached."""
+    was = declared(conn, wanted.entity_type)
+    if was is None or was.kept_by is not KeptBy.PAYLOAD:
+        return None
+    if not any(each.attachment.older for each in same):
+        raise KeptByPayloads(wanted.entity_type)
+    return was
+
+
+def _move(conn: Session, wanted: Attachment, was: EntityType | None) -> None:
+    """Where the triggers that go have sent payloads, the type's documents are still to be brought over."""
+    if was is not None:
         actor = Actor("outbox attach", Source.CLI)
-        change(conn, entity_type, BY_VIEW._replace(moving=True), actor, "its triggers write refreshes now", was)
+        about = BY_VIEW._replace(moving=True)
+        change(conn, wanted.entity_type, about, actor, "its triggers write refreshes now", was)
+
+
+def _run(conn: Session, statements: Iterable[sql.Composed]) -> None:
+    for statement in statements:
+        conn.execute(statement)
+
+
+def _script(conn: Session, statements: Iterable[sql.Composed]) -> str:
+    return "".join(f"{statement.as_string(conn).strip().removesuffix(';')};\n\n" for statement in statements)
 
 
 def _drops(
@@ -90,20 +109,32 @@ def _drops(
     return drops if old.function == function else [*drops, drop_function(old.function)]
 
 
-def detach(conn: psycopg.Connection[Any], table: str, *, entity_type: str | None = None) -> list[Attachment]:
-    """Remove the triggers and their functions, of all types or of one; events that were written stay."""
+def detach(conn: Session, table: str, **way: str | None) -> list[Attachment]:
+    """Remove the triggers and their functions, of all ways or of one; events that were written stay."""
+    drops, gone = _removal(conn, table, way)
+    in_transaction(conn, lambda: _run(conn, drops))
+    return gone
+
+
+def detach_sql(conn: Session, table: str, **way: str | None) -> str:
+    """What `detach` would run, as text for a migration tool."""
+    return _script(conn, _removal(conn, table, way)[0])
+
+
+def _removal(conn: Session, table: str, way: Mapping[str, str | None]) -> tuple[list[sql.Composed], list[Attachment]]:
+    """`way`: as `Attachment` names it; what is None there does not matter."""
     source = tables.find(conn, table)
+    named = {name: value.strip() if name == "via" else value for name, value in way.items() if value is not None}
     there = [each for each in installed.installed(conn) if each.oid == source.oid]
-    chosen = [each for each in there if entity_type in (None, each.attachment.entity_type)]
+    chosen = [each for each in there if named.items() <= each.attachment.how().items()]
     # A partition that was detached from an attached table keeps the refusal of TRUNCATE, and nothing else of ours.
     once_a_partition = not source.is_partition and any(part.guarded for part in source.partitions)
     if not chosen and (there or not once_a_partition):
-        raise NotAttached(f"{source.shown}{f' as {entity_type}' if entity_type is not None else ''}")
+        raise NotAttached(" ".join([source.shown, *(f"{_WORDS[name]} {value}" for name, value in named.items())]))
     drops = [drop for each in chosen for drop in _drops(source, each)]
     if len(chosen) == len(there):
         drops += [drop_trigger(NO_TRUNCATE, part.name) for part in source.partitions]
-    in_transaction(conn, lambda: [conn.execute(drop) for drop in drops])
-    return [each.attachment for each in chosen]
+    return drops, [each.attachment for each in chosen]
 
 
 class PostgresAttachments:
@@ -111,13 +142,17 @@ class PostgresAttachments:
         self._url = direct_url
         self._view = view
 
-    def attach(self, wanted: Attachment, *, rows: bool = False) -> AttachResult:
+    def attach(self, wanted: Attachment, *, rows: bool = False, run: bool = True) -> AttachResult:
         with self._acting() as connection:
-            return attach(connection, wanted.table, **wanted.how(), view=self._view, rows=rows)
+            return attach(connection, wanted.table, **wanted.how(), view=self._view, rows=rows, run=run)
 
     def detach(self, table: str, *, entity_type: str | None = None) -> list[Attachment]:
         with self._acting() as connection:
             return detach(connection, table, entity_type=entity_type)
+
+    def detach_sql(self, table: str, *, entity_type: str | None = None) -> str:
+        with self._acting() as connection:
+            return detach_sql(connection, table, entity_type=entity_type)
 
     @contextmanager
     def _acting(self) -> Iterator[Connection[Any]]:

@@ -9,6 +9,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
+from outbox.policy.entity_type import BY_VIEW
 from outbox.policy.event import DELETE, REFRESH
 from outbox.ports import Attachment
 from outbox.store.attach import installed, via
@@ -60,6 +61,17 @@ def statements(
         table=source.name, function=function, about=sql.Literal(about), **triggers
     )
     return [made, put, *(_refuse_truncate(source, part.name) for part in source.partitions)]
+
+
+def declare(conn: Session, source: SourceTable, wanted: Attachment) -> sql.Composed:
+    """The view keeps the entity type."""
+    body = _template("declare").format(
+        types=sql.Identifier(source.outbox_schema, "search_outbox_entity_types"),
+        type=sql.Literal(wanted.entity_type),
+        kept_by=sql.Literal(BY_VIEW.kept_by.value),
+        versions=sql.Literal(BY_VIEW.versions.value),
+    )
+    return sql.SQL("do {}").format(_quoted(conn, body))
 
 
 def drop_trigger(name: str, table: sql.Identifier) -> sql.Composed:
