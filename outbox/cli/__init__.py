@@ -212,29 +212,24 @@ def actor(by: str) -> Actor:
     return actor(by, Source.CLI)
 
 
+def option(flags: str, text: str, metavar: str | None = None, **more: Any) -> Any:
+    """An option of a command; `flags` are parted by blanks."""
+    return typer.Option(*flags.split(), help=text, metavar=metavar, **more)
+
+
 Processes = Annotated[
-    int | None,
-    typer.Option("--parallel", help="Processes at once; left out: by cores, if it is worth it.", metavar="N"),
+    int | None, option("--parallel", "Processes at once; left out: by cores, if it is worth it.", "N")
 ]
-Engine = Annotated[
-    str, typer.Option("--engine", help="local: processes of this machine; spark: Apache Spark's.", metavar="NAME")
-]
-Master = Annotated[
-    str | None,
-    typer.Option("--master", help="With --engine spark: its master; left out: this machine.", metavar="URL"),
-]
-By = Annotated[str, typer.Option("--by", help="Your name, for the audit log.", metavar="NAME")]
+Engine = Annotated[str, option("--engine", "local: processes of this machine; spark: Apache Spark's.", "NAME")]
+Master = Annotated[str | None, option("--master", "With --engine spark: its master; left out: this machine.", "URL")]
+By = Annotated[str, option("--by", "Your name, for the audit log.", "NAME")]
 ByLogin = Annotated[
     str,
-    typer.Option(
-        "--by",
-        help="Your name, for the audit log.",
-        metavar="NAME",
-        default_factory=getpass.getuser,
-        show_default="your login name",
+    option(
+        "--by", "Your name, for the audit log.", "NAME", default_factory=getpass.getuser, show_default="your login name"
     ),
 ]
-Reason = Annotated[str, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")]
+Reason = Annotated[str, option("--reason", "Why, for the audit log.", "TEXT")]
 
 Command = Callable[..., None]
 Raw = dict[str, Any]  # the filter's values as they were typed, by the names of its fields
@@ -342,8 +337,8 @@ def _flag(field: str) -> str:
 # Off a terminal nothing is folded or cut: the reader is a program or a file.
 _UNFOLDED = 4000
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed off a terminal.", show_default=False)]
+Json = Annotated[bool, option("--json", "Print JSON instead of a table.", show_default=False)]
+Yes = Annotated[bool, option("--yes -y", "Do not ask. Needed off a terminal.", show_default=False)]
 
 
 def stdout() -> Console:

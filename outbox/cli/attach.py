@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Json, Yes, option
 from outbox.errors import UsageError
 from outbox.ports import Attachment, AttachResult
 
@@ -26,29 +26,22 @@ class DocumentOrigin(Enum):
 @commands.command(rich_help_panel="Install")
 def attach(
     table: Table,
-    entity_type: Annotated[
-        str, typer.Option("--type", help="Entity type whose documents change, such as article.", metavar="TYPE")
-    ],
+    entity_type: Annotated[str, option("--type", "Entity type whose documents change, such as article.", "TYPE")],
     id_column: Annotated[
-        str | None,
-        typer.Option("--id", help="Column with the id of the entity: its own id, or a child's.", metavar="COLUMN"),
+        str | None, option("--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN")
     ] = None,
     via: Annotated[
-        str | None,
-        typer.Option("--via", help="Instead of --id: a query over the row `changed` that gives ids.", metavar="QUERY"),
+        str | None, option("--via", "Instead of --id: a query over the row `changed` that gives ids.", "QUERY")
     ] = None,
     columns: Annotated[
-        str | None,
-        typer.Option("--columns", help="Of updates, only those that change one of these.", metavar="COLUMN,..."),
+        str | None, option("--columns", "Of updates, only those that change one of these.", "COLUMN,...")
     ] = None,
-    routing: Annotated[
-        str | None, typer.Option("--routing", help="Column with the Elasticsearch routing.", metavar="COLUMN")
-    ] = None,
+    routing: Annotated[str | None, option("--routing", "Column with the Elasticsearch routing.", "COLUMN")] = None,
     document: Annotated[
-        DocumentOrigin | None, typer.Option("--document", help="The row itself is the document; see above.")
+        DocumentOrigin | None, option("--document", "The row itself is the document; see above.")
     ] = None,
     per_row: Annotated[
-        bool, typer.Option("--per-row", help="Fire for each row: for tables that logical replication fills.")
+        bool, option("--per-row", "Fire for each row: for tables that logical replication fills.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -104,9 +97,7 @@ def _told(done: AttachResult) -> str:
 @commands.command(rich_help_panel="Install")
 def detach(
     table: Table,
-    entity_type: Annotated[
-        str | None, typer.Option("--type", help="Only what is attached as this type.", metavar="TYPE")
-    ] = None,
+    entity_type: Annotated[str | None, option("--type", "Only what is attached as this type.", "TYPE")] = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:

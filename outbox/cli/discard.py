@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Json, Yes, option
 from outbox.policy import inputs
 
 commands = typer.Typer()
@@ -39,10 +39,10 @@ def discard(
 @commands.command(rich_help_panel="Act")
 @cli.filters_events()
 def flush(
-    expect: Annotated[int, typer.Option("--expect", help="How many events you expect to match.", metavar="N")],
+    expect: Annotated[int, option("--expect", "How many events you expect to match.", "N")],
     by: cli.By,
     reason: cli.Reason,
-    approved_by: Annotated[str, typer.Option("--approved-by", help="Who agrees; not you.", metavar="NAME")],
+    approved_by: Annotated[str, option("--approved-by", "Who agrees; not you.", "NAME")],
     raw: cli.Raw,
     yes: Yes = False,
     json: Json = False,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Json, option
 from outbox.errors import UsageError
 from outbox.ports import Finding, Level
 
@@ -56,11 +56,7 @@ commands = typer.Typer()
 def doctor(
     connect: Annotated[
         str | None,
-        typer.Option(
-            "--connect",
-            help="Ask Kafka Connect there whether the connector runs; else KAFKA_CONNECT_URL.",
-            metavar="URL",
-        ),
+        option("--connect", "Ask Kafka Connect there whether the connector runs; else KAFKA_CONNECT_URL.", "URL"),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -91,12 +87,8 @@ Name = Annotated[
 @index.command()
 def create(
     name: Name = None,
-    mappings: Annotated[
-        Path | None, typer.Option("--mappings", help="File with the mappings, as JSON.", metavar="FILE")
-    ] = None,
-    settings: Annotated[
-        Path | None, typer.Option("--settings", help="File with more index settings, as JSON.", metavar="FILE")
-    ] = None,
+    mappings: Annotated[Path | None, option("--mappings", "File with the mappings, as JSON.", "FILE")] = None,
+    settings: Annotated[Path | None, option("--settings", "File with more index settings, as JSON.", "FILE")] = None,
     json: Json = False,
 ) -> None:
     """Make NAME-v1, the alias NAME, and a template for both that forbids automatic creation.

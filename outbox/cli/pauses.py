@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Json, option
 
 commands = typer.Typer()
 
-EntityType = Annotated[str | None, typer.Option("--entity-type", "-t", help="Only this entity type.", metavar="TYPE")]
+EntityType = Annotated[str | None, option("--entity-type -t", "Only this entity type.", "TYPE")]
 
 
 @commands.command(rich_help_panel="Act")
@@ -38,8 +38,7 @@ def resume(
     reason: cli.Reason,
     entity_type: EntityType = None,
     let_fail: Annotated[
-        str | None,
-        typer.Option("--let-fail", help="Lift the brake for this fingerprint, for an hour.", metavar="FINGERPRINT"),
+        str | None, option("--let-fail", "Lift the brake for this fingerprint, for an hour.", "FINGERPRINT")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, guarded
+from outbox.cli import Json, Yes, guarded, option
 from outbox.cli.menu import PlainCommand
 from outbox.errors import OutboxError, UsageError
 from outbox.policy import inputs
@@ -37,30 +37,20 @@ def main() -> None:
 @commands.command(rich_help_panel="Act")
 @cli.filters_events()
 def replay(
-    by: Annotated[str | None, typer.Option("--by", help="Your name, for the audit log. Required to replay.")] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why, for the audit log. Required to replay.")] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", help="Most events. Default: 100, or the number of ids.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every event that matches; asks for confirmation.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be replayed.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it ends: exit 0, 3 (partly, timeout) or 1.")] = False,
-    rate: Annotated[float | None, typer.Option("--rate", help="Events per second. Default: 1,000.")] = None,
+    by: Annotated[str | None, option("--by", "Your name, for the audit log. Required to replay.")] = None,
+    reason: Annotated[str | None, option("--reason", "Why, for the audit log. Required to replay.")] = None,
+    limit: Annotated[int | None, option("--limit -n", "Most events. Default: 100, or the number of ids.")] = None,
+    everything: Annotated[bool, option("--all", "Every event that matches; asks for confirmation.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Only print what would be replayed.")] = False,
+    wait: Annotated[bool, option("--wait", "Wait until it ends: exit 0, 3 (partly, timeout) or 1.")] = False,
+    rate: Annotated[float | None, option("--rate", "Events per second. Default: 1,000.")] = None,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", help="Also send a webhook here; its host must be allowed.", metavar="URL")
+        str | None, option("--webhook", "Also send a webhook here; its host must be allowed.", "URL")
     ] = None,
-    plan_out: Annotated[
-        Path | None, typer.Option("--plan-out", help="A dry run that writes the ids to a file.", metavar="FILE")
-    ] = None,
-    plan: Annotated[
-        Path | None, typer.Option("--plan", help="Replay exactly the ids of that file, once.", metavar="FILE")
-    ] = None,
-    ids_file: Annotated[
-        Path | None, typer.Option("--ids-file", help="File with ids, 500 at most; `-` is stdin.", metavar="FILE")
-    ] = None,
-    client_id: Annotated[
-        str | None, typer.Option("--client-id", help="Idempotency key: repeating it does nothing.")
-    ] = None,
+    plan_out: Annotated[Path | None, option("--plan-out", "A dry run that writes the ids to a file.", "FILE")] = None,
+    plan: Annotated[Path | None, option("--plan", "Replay exactly the ids of that file, once.", "FILE")] = None,
+    ids_file: Annotated[Path | None, option("--ids-file", "File with ids, 500 at most; `-` is stdin.", "FILE")] = None,
+    client_id: Annotated[str | None, option("--client-id", "Idempotency key: repeating it does nothing.")] = None,
     raw: cli.Raw | None = None,
     json: Json = False,
     yes: Yes = False,
@@ -249,9 +239,9 @@ Id = Annotated[str, typer.Argument(help="The replay's id.", metavar="ID")]
 
 @replays.command(name="list")
 def list_(
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Most replays on a page.", min=1, max=500)] = 20,
-    after: Annotated[str | None, typer.Option("--after", help="Continue after a page: its cursor.")] = None,
-    live: Annotated[bool, typer.Option("--live", help="Only those that are not over.")] = False,
+    limit: Annotated[int, option("--limit -n", "Most replays on a page.", min=1, max=500)] = 20,
+    after: Annotated[str | None, option("--after", "Continue after a page: its cursor.")] = None,
+    live: Annotated[bool, option("--live", "Only those that are not over.")] = False,
     json: Json = False,
 ) -> None:
     """List replays, the newest first.

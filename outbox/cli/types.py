@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Json, Yes, option
 from outbox.policy.entity_type import EntityType, KeptBy, Versions
 
 commands = typer.Typer()
@@ -55,7 +55,7 @@ def set_type(
     by: cli.By,
     reason: cli.Reason,
     versions: Annotated[
-        Versions, typer.Option("--versions", help="Of payloads: drawn from our sequence, or the producer's own.")
+        Versions, option("--versions", "Of payloads: drawn from our sequence, or the producer's own.")
     ] = Versions.OURS,
     yes: Yes = False,
     json: Json = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes
+from outbox.cli import Engine, Json, Master, Processes, option
 from outbox.cli.progress import meter
 
 if TYPE_CHECKING:
@@ -25,22 +25,18 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
-Type = Annotated[str | None, typer.Option("--type", "--entity-type", help="Only this entity type.", metavar="TYPE")]
-Target = Annotated[
-    str | None, typer.Option("--target", help="Only this target; left out: every target of the settings.")
-]
-Rate = Annotated[float, typer.Option("--rate", help="Most documents per second; 0: no limit.", metavar="N")]
+Type = Annotated[str | None, option("--type --entity-type", "Only this entity type.", "TYPE")]
+Target = Annotated[str | None, option("--target", "Only this target; left out: every target of the settings.")]
+Rate = Annotated[float, option("--rate", "Most documents per second; 0: no limit.", "N")]
 DRIFT_FOUND, INCONCLUSIVE = 1, 3
 
 
 @commands.command(rich_help_panel="Index")
 def verify(
     entity_type: Type = None,
-    sample: Annotated[int | None, typer.Option("--sample", help="Compare a random sample of N.", metavar="N")] = None,
+    sample: Annotated[int | None, option("--sample", "Compare a random sample of N.", "N")] = None,
     target: Target = None,
-    index: Annotated[
-        str | None, typer.Option("--index", help="Compare with this index in place of the target.", metavar="NAME")
-    ] = None,
+    index: Annotated[str | None, option("--index", "Compare with this index in place of the target.", "NAME")] = None,
     rate: Rate = 2000.0,
     parallel: Processes = None,
     engine: Engine = "local",
@@ -108,23 +104,20 @@ def leave_by(found: Verification) -> None:
 
 @commands.command(rich_help_panel="Index")
 def repair(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Only show what would be written.")] = False,
     entity_type: Type = None,
     target: Target = None,
-    limit: Annotated[int, typer.Option("--limit", help="Events at most.", metavar="N")] = 10_000,
-    rate: Annotated[float, typer.Option("--rate", help="Most events per second; 0: no limit.", metavar="N")] = 500.0,
-    compare_rate: Annotated[
-        float, typer.Option("--compare-rate", help="Most documents compared per second.", metavar="N")
-    ] = 2000.0,
+    limit: Annotated[int, option("--limit", "Events at most.", "N")] = 10_000,
+    rate: Annotated[float, option("--rate", "Most events per second; 0: no limit.", "N")] = 500.0,
+    compare_rate: Annotated[float, option("--compare-rate", "Most documents compared per second.", "N")] = 2000.0,
     expect_deletes: Annotated[
-        int | None,
-        typer.Option("--expect-deletes", help="Needed when unusually many documents go: how many may.", metavar="N"),
+        int | None, option("--expect-deletes", "Needed when unusually many documents go: how many may.", "N")
     ] = None,
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
-    by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox repair",
+    by: Annotated[str | None, option("--by", "Who does this; left out: the user at the shell.")] = None,
+    reason: Annotated[str, option("--reason", "Why, for the audit.")] = "outbox repair",
     yes: Yes = False,
     json: Json = False,
 ) -> None:
