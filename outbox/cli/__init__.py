@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import getpass
 import inspect
+import json as jsonlib
 import os
 import sys
 import traceback
@@ -376,6 +377,16 @@ def as_json(value: Any, *, compact: bool = False) -> None:
     sys.stdout.flush()
 
 
+def answer(record: Any, told: str | Callable[[], None], *, json: bool) -> None:
+    """What a command found or did: JSON with --json, else one line, or what `told` prints."""
+    if json:
+        as_json(record)
+    elif callable(told):
+        told()
+    else:
+        line(told)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -388,6 +399,19 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (Path, UUID)):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def json_object(file: Path | None, flag: str) -> dict[str, Any] | None:
+    """What a file holds that an option names."""
+    if file is None:
+        return None
+    try:
+        found = jsonlib.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as wrong:
+        raise UsageError(f"{flag}: {file} cannot be read as JSON ({type(wrong).__name__})") from wrong
+    if not isinstance(found, dict):
+        raise UsageError(f"{flag}: {file} holds no JSON object")
+    return found
 
 
 def raw_json(text: bytes | None) -> Any:

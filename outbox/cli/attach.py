@@ -107,11 +107,8 @@ def detach(
       outbox detach shop.articles --yes
       outbox detach comments --type article --yes
     """
-    what = f"the changes of {table}{f' as {entity_type}' if entity_type is not None else ''}"
-    cli.confirm(f"Stop projecting {what}?", yes=yes)
+    what = f"{table} as {entity_type}" if entity_type is not None else table
+    cli.confirm(f"Stop projecting the changes of {what}?", yes=yes)
     with cli.open_desk() as desk:
         gone = desk.producers.detach(table, entity_type=entity_type)
-    if json:
-        cli.as_json({"detached": table, "attachments": gone})
-    else:
-        cli.line(f"detached {table}{f' as {entity_type}' if entity_type is not None else ''}")
+    cli.answer({"detached": table, "attachments": gone}, f"detached {what}", json=json)

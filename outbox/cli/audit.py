@@ -105,10 +105,7 @@ def prune(
             cli.confirm(f"Remove {due.removed:,} audit rows from before {cli.shown(due.before)}?", yes=yes)
             into = None if archive is None else lambda pieces: _write(archive, pieces, "--archive")
             due = desk.audit.prune(asked, older_than_days, who, reason, archive=into)
-    if json:
-        cli.as_json(due)
-    else:
-        cli.line(f"{due.removed:,} rows {'would be' if due.dry_run else 'were'} removed")
+    cli.answer(due, f"{due.removed:,} rows {'would be' if due.dry_run else 'were'} removed", json=json)
 
 
 @audit.command()

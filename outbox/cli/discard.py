@@ -30,10 +30,7 @@ def discard(
     cli.confirm(f"Discard event {event_id}?", yes=yes)
     with cli.open_operations() as desk:
         done = desk.discards.discard(event_id, who, reason)
-    if json:
-        cli.as_json(done)
-    else:
-        cli.line(f"discarded {done.id} ({done.entity_type}:{done.entity_id})")
+    cli.answer(done, f"discarded {done.id} ({done.entity_type}:{done.entity_id})", json=json)
 
 
 @commands.command(rich_help_panel="Act")
@@ -58,7 +55,4 @@ def flush(
     cli.confirm(f"Discard {expect:,} failed events ({inputs.described(asked)})?", yes=yes)
     with cli.open_operations() as desk:
         done = desk.discards.flush(asked, expect, who, reason, approved_by)
-    if json:
-        cli.as_json(done)
-    else:
-        cli.line(f"discarded {done.count:,} events; `outbox audit list --batch-id {done.id}` lists them")
+    cli.answer(done, f"discarded {done.count:,} events; `outbox audit list --batch-id {done.id}` lists them", json=json)

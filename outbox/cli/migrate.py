@@ -84,10 +84,8 @@ def apply(
         applied += cli.migrations().drop_log(url, settings.event_log.slot, say=cli.note)
     elif log is False:
         cli.note(AFTER_NO_LOG)
-    if json:
-        cli.as_json({"applied": applied})
-    else:
-        cli.line(f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do")
+    told = f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do"
+    cli.answer({"applied": applied}, told, json=json)
 
 
 def _finish(url: str, view: str, *, wanted: bool) -> None:

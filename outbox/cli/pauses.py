@@ -26,10 +26,7 @@ def pause(by: cli.By, reason: cli.Reason, entity_type: EntityType = None, json: 
     """
     with cli.open_desk() as desk:
         said = desk.pauses.pause(cli.actor(by), reason, entity_type)
-    if json:
-        cli.as_json(dict(said))
-    else:
-        cli.line(f"paused {entity_type or 'everything'}; `outbox resume` ends it")
+    cli.answer(dict(said), f"paused {entity_type or 'everything'}; `outbox resume` ends it", json=json)
 
 
 @commands.command(rich_help_panel="Act")
@@ -56,7 +53,4 @@ def resume(
             ended = desk.pauses.resume(cli.actor(by), reason, entity_type)
             said = ended or {"scope": entity_type or "*", "was_paused": False}
             message = f"{entity_type or 'everything'} resumed" if ended else "nothing was paused"
-    if json:
-        cli.as_json(dict(said))
-    else:
-        cli.line(message)
+    cli.answer(dict(said), message, json=json)

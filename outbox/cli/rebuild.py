@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -182,14 +181,9 @@ def _told(
 
 def _read(file: Path | None) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
     """A file of mappings, or of mappings and settings as the API of Elasticsearch takes them."""
-    if file is None:
+    found = cli.json_object(file, "--mapping")
+    if found is None:
         return None, {}
-    try:
-        found = jsonlib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise UsageError(f"--mapping: {file} cannot be read as JSON ({type(wrong).__name__})") from wrong
-    if not isinstance(found, dict):
-        raise UsageError(f"--mapping: {file} holds no JSON object")
     if not found.keys() & {"mappings", "settings"}:
         return found, {}
     if strange := found.keys() - {"mappings", "settings"}:

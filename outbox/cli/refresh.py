@@ -122,10 +122,8 @@ def _wish(
 
 
 def _print_count(wish: RefreshOptions, counted: int, *, json: bool) -> None:
-    if json:
-        cli.as_json({"dry_run": True, "entity_types": wish.types, "count": counted})
-    else:
-        cli.line(f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written")
+    told = f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written"
+    cli.answer({"dry_run": True, "entity_types": wish.types, "count": counted}, told, json=json)
 
 
 def _print(done: Refreshed, *, json: bool) -> None:

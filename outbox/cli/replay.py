@@ -3,8 +3,7 @@ and wait; they decide no row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,10 +13,11 @@ import typer
 from outbox import cli
 from outbox.cli import Json, Yes, guarded, option
 from outbox.cli.menu import PlainCommand
+from outbox.cli.progress import meter
 from outbox.errors import OutboxError, UsageError
 from outbox.policy import inputs
 from outbox.policy.inputs import EventFilter, described, given, read_ids
-from outbox.policy.replay import ASK_ABOVE, MOST_ROWS, ReplayBatch, exit_code
+from outbox.policy.replay import ASK_ABOVE, MOST_ROWS, Dispatched, ReplayBatch, exit_code
 
 if TYPE_CHECKING:
     from outbox.app.operations import Operations
@@ -190,39 +190,23 @@ def _ask(desk: Operations, request: ReplayRequest, wishes: Wishes) -> None:
 
 
 def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
-    batch = created.batch
+    batch, done = created.batch, 0
+
+    def advance(step: Dispatched) -> None:
+        nonlocal done
+        done += step.replayed + step.skipped
+        show("replayed", done, batch.total)
+
     try:
-        with _progress(batch.total) as advance:
-            moved = desk.replays.dispatch(created, lambda step: advance(step.replayed + step.skipped))
-        if not wishes.wait or moved.is_over:
-            return moved
-        with _progress(moved.replayed, "projected") as advance:
-            seen = 0
-
-            def tell(now: ReplayBatch) -> None:
-                nonlocal seen
-                advance(now.replayed - now.still_open - seen)
-                seen = now.replayed - now.still_open
-
-            return desk.replays.wait(batch.id, tell)
+        with meter() as show:
+            moved = desk.replays.dispatch(created, advance)
+            if not wishes.wait or moved.is_over:
+                return moved
+            count = moved.replayed
+            return desk.replays.wait(batch.id, lambda now: show("projected", now.replayed - now.still_open, count))
     except KeyboardInterrupt:
         cli.note(f"replay {batch.id} is continued by a projector; `outbox replays cancel {batch.id}` stops it")
         raise
-
-
-@contextmanager
-def _progress(total: int, word: str = "replayed") -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere."""
-    console = cli.stderr()
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(word, total=total)
-        yield lambda n: bar.advance(task, n)
 
 
 def _leave_by(batch: ReplayBatch, *, waited: bool) -> None:
@@ -324,10 +308,7 @@ def cancel(
     """
     with cli.open_operations() as desk:
         batch = desk.replays.cancel(inputs.uuid("id", id), cli.actor(by), reason)
-    if json:
-        cli.as_json(batch_record(batch))
-    else:
-        print_batch(batch)
+    cli.answer(batch_record(batch), lambda: print_batch(batch), json=json)
 
 
 _COUNTED = 10_000

@@ -236,16 +236,10 @@ def stats(
     with cli.open_operations() as desk:
         if groups:
             found = desk.failures.groups(asked)
-            if json:
-                cli.as_json({"groups": [asdict(each) for each in found]})
-            else:
-                _print_groups(found)
+            cli.answer({"groups": [asdict(each) for each in found]}, lambda: _print_groups(found), json=json)
             return
         reading = desk.stats.read(hours)
-    if json:
-        cli.as_json(asdict(reading) | {"failed": reading.failed._asdict()})
-    else:
-        _print_stats(reading)
+    cli.answer(asdict(reading) | {"failed": reading.failed._asdict()}, lambda: _print_stats(reading), json=json)
 
 
 def _print_groups(found: Sequence[FailureGroup]) -> None:

@@ -67,10 +67,7 @@ def verify(
     with cli.open_reindex() as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
-    if json:
-        cli.as_json(found.as_json())
-    else:
-        print_verification(found)
+    cli.answer(found.as_json(), lambda: print_verification(found), json=json)
     leave_by(found)
 
 
