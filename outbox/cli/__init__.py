@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -235,61 +235,30 @@ Reason = Annotated[str, option("--reason", "Why, for the audit log.", "TEXT")]
 Command = Callable[..., None]
 Raw = dict[str, Any]  # the filter's values as they were typed, by the names of its fields
 
-_ENTITY: Final = {
-    "entity_type": ("--entity-type -t", "Entity type.", "TYPE"),
-    "entity_id": ("--entity-id", "Entity id.", "ID"),
-}
-_TRACE: Final = {"trace_id": ("--trace-id", "Trace id of the producer.", "HEX")}
-_TIMES: Final = {
-    "since": ("--since", "Not before: an ISO time, or an age such as 2h.", "TIME"),
-    "until": ("--until", "Before: an ISO time, or an age such as 10m.", "TIME"),
-}
-
-
-def _options(panel: str, fields: Mapping[str, tuple[str, str, str]]) -> dict[str, Any]:
-    def option(name: str, flags: str, text: str, metavar: str) -> Any:
-        kind: Any = list[str] | None if name == "ids" else str | None
-        given = typer.Option(*flags.split(), help=text, metavar=metavar, rich_help_panel=panel, show_default=False)
-        return Annotated[kind, given]
-
-    return {name: option(name, *about) for name, about in fields.items()}
-
-
-_EVENT: Final = _options(
-    "Filter (all that are given must match)",
-    {
-        **_ENTITY,
-        "error_reason": ("--error-reason", "Such as es_rejected_document.", "REASON"),
-        "error_code": ("--error-code", "Such as OUTBOX_PAYLOAD_INVALID.", "CODE"),
-        "dead_reason": ("--dead-reason", "Such as non_retryable.", "REASON"),
-        "failure_type": ("--failure-type", "Such as document or network.", "TYPE"),
-        "fingerprint": ("--fingerprint", "The same kind of failure.", "HEX"),
-        **_TRACE,
-        "ids": ("--id", "Event id; repeatable, 500 at most.", "UUID"),
-        **_TIMES,
-    },
-)
-_AUDIT: Final = _options(
-    "Filter (all must match)",
-    {
-        **_ENTITY,
-        **_TRACE,
-        "action": ("--action", "Such as REPLAY_BATCH_ITEM.", "ACTION"),
-        "actor": ("--actor", "Who did it.", "NAME"),
-        "batch_id": ("--batch-id", "A replay or flush.", "UUID"),
-        **_TIMES,
-    },
-)
-
 
 def filters_events(*names: str) -> Callable[[Command], Command]:
     """The command's parameter `raw` becomes the options of the event filter, or some of them."""
-    return lambda command: _with({name: _EVENT[name] for name in names or _EVENT}, command)
+    from outbox.policy.inputs import EventFilter
+
+    options = _options("Filter (all that are given must match)", EventFilter)
+    return lambda command: _with({name: options[name] for name in names or options}, command)
 
 
 def filters_audit(command: Command) -> Command:
     """The same for the audit filter."""
-    return _with(_AUDIT, command)
+    from outbox.policy.inputs import AuditFilter
+
+    return _with(_options("Filter (all must match)", AuditFilter), command)
+
+
+def _options(panel: str, kind: type[EventFilter | AuditFilter]) -> dict[str, Any]:
+    def made(name: str, text: str, metavar: str) -> Any:
+        flags = f"--{_flag(name)} -t" if name == "entity_type" else f"--{_flag(name)}"
+        given = option(flags, text, metavar, rich_help_panel=panel, show_default=False)
+        type_: Any = list[str] | None if name == "ids" else str | None
+        return Annotated[type_, given]
+
+    return {each.name: made(each.name, each.metadata["text"], each.metadata["metavar"]) for each in fields(kind)}
 
 
 def _with(options: Mapping[str, Any], command: Command) -> Command:

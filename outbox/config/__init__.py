@@ -1,7 +1,7 @@
 """Owns one frozen settings tree, read once, with all problems reported together. It does not act on a setting.
 
 To add a setting: declare it in its section (`connections`, `streaming`, `work` or `service`; `settings` for the top
-level). Add a rule to `settings` if it depends on another setting. Then run `scripts/docs`.
+level), with what it means below it. Add a rule to `settings` if it depends on another setting. Then run `scripts/docs`.
 """
 
 from outbox.config.connections import ElasticSettings
