@@ -230,6 +230,8 @@ ByLogin = Annotated[
         "--by", "Your name, for the audit log.", "NAME", default_factory=getpass.getuser, show_default="your login name"
     ),
 ]
+ByShell = Annotated[str | None, option("--by", "Who does this; left out: the user at the shell.")]
+Why = Annotated[str, option("--reason", "Why, for the audit.")]
 Reason = Annotated[str, option("--reason", "Why, for the audit log.", "TEXT")]
 
 Command = Callable[..., None]
@@ -444,11 +446,16 @@ def visible(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
+def can_ask() -> bool:
+    """Whether someone is at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before something is taken away; where nobody can be asked, `--yes` must have been said."""
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise UsageError(f"{question} There is no terminal to ask on: give --yes.")
     if not typer.confirm(question, err=True):
         raise typer.Abort

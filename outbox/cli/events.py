@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -16,7 +17,6 @@ from outbox.policy.event import Status
 if TYPE_CHECKING:
     from outbox.ops.events import EventDetail
     from outbox.ops.stored_event import StoredEvent
-import sys
 
 commands = typer.Typer()
 

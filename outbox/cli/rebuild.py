@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -48,8 +47,8 @@ def rebuild(
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
-    by: Annotated[str | None, option("--by", "Who does this; left out: the user at the shell.")] = None,
-    reason: Annotated[str, option("--reason", "Why, for the audit.")] = "outbox rebuild",
+    by: cli.ByShell = None,
+    reason: cli.Why = "outbox rebuild",
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -143,7 +142,7 @@ class _Acting:
             return rebuild
         self._shown.close()
         question = f"{rebuild.new_index} is ready. Let searches on {rebuild.target} see it?"
-        if not self._yes and not (_someone() and typer.confirm(question, err=True)):
+        if not self._yes and not (cli.can_ask() and typer.confirm(question, err=True)):
             return rebuild
         return self._desk.swap(rebuild, self._actor, self._reason)
 
@@ -156,10 +155,6 @@ class _Acting:
             yield
         finally:
             self._desk.let_go(rebuild)
-
-
-def _someone() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,16 +11,10 @@ import typer
 from outbox import cli
 from outbox.cli import Engine, Json, Master, Processes, Yes, option
 from outbox.cli.progress import meter
-from outbox.errors import UsageError
+from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
     from outbox.ops.reindex.refresh import RefreshDesk, Refreshed, RefreshOptions
-from dataclasses import asdict
-from typing import TYPE_CHECKING
-
-from outbox.errors import PartlyDone
-
-if TYPE_CHECKING:
     from outbox.policy.reindex import BackfillRun
 
 commands = typer.Typer()
@@ -41,8 +36,8 @@ def refresh(
     ] = None,
     rate: Annotated[float, option("--rate", "Most events per second; 0: no limit.", "N")] = 1000.0,
     dry_run: Annotated[bool, option("--dry-run", "Only print how many there are.")] = False,
-    by: Annotated[str | None, option("--by", "Who does this; left out: the user at the shell.")] = None,
-    reason: Annotated[str, option("--reason", "Why, for the audit.")] = "outbox refresh",
+    by: cli.ByShell = None,
+    reason: cli.Why = "outbox refresh",
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -157,8 +152,8 @@ def backfill(
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
-    by: Annotated[str | None, option("--by", "Who does this; left out: the user at the shell.")] = None,
-    reason: Annotated[str, option("--reason", "Why, for the audit.")] = "outbox backfill",
+    by: cli.ByShell = None,
+    reason: cli.Why = "outbox backfill",
     json: Json = False,
 ) -> None:
     """Fill the index straight from the view, page by page in key order, beside running projectors.

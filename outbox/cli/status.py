@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,11 +18,7 @@ from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, wait_until
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
     from outbox.app.desk import QueueDesk
     from outbox.ops.failures import FailureGroup, Stats
     from outbox.ports import PartitionOffsets
@@ -73,10 +70,13 @@ def _watch(reading: Callable[[], QueueStatus], *, json: bool) -> None:
 
 def _line(reading: Callable[[], QueueStatus], *, json: bool) -> None:
     try:
-        seen = reading()
+        print_line(reading(), json=json)
     except DependencyDown as away:
         cli.note(away.message)
-        return
+
+
+def print_line(seen: QueueStatus, *, json: bool) -> None:
+    """One reading; a reader behind a pipe gets it at once."""
     if json:
         cli.as_json(seen.as_json(), compact=True)
     else:

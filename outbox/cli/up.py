@@ -20,7 +20,7 @@ import typer
 
 from outbox import cli
 from outbox.cli import Json, option
-from outbox.cli.status import one_line
+from outbox.cli.status import one_line, print_line
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DependencyDown
 
@@ -178,11 +178,8 @@ def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
                 live.update(_plain(seen if isinstance(seen, str) else one_line(seen)))
             elif isinstance(seen, str):
                 cli.note(seen)
-            elif json:
-                cli.as_json(seen.as_json(), compact=True)
             else:
-                cli.line(one_line(seen))
-                sys.stdout.flush()
+                print_line(seen, json=json)
             if stop.wait(LIVE_SECONDS if animated else LINE_SECONDS):
                 return
 

@@ -7,21 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes, option
+from outbox.cli import Engine, Json, Master, Processes, Yes, option
 from outbox.cli.progress import meter
-
-if TYPE_CHECKING:
-    from outbox.ops.reindex.comparison import Progress
-    from outbox.ops.reindex.verify import Verification
-    from outbox.policy.drift import DriftFinding
-import sys
-from typing import TYPE_CHECKING
-
-from outbox.cli import Yes
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
+    from outbox.ops.reindex.comparison import Progress
     from outbox.ops.reindex.repair import Repaired, RepairPlan
+    from outbox.ops.reindex.verify import Verification
+    from outbox.policy.drift import DriftFinding
 
 commands = typer.Typer()
 
@@ -113,8 +107,8 @@ def repair(
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
-    by: Annotated[str | None, option("--by", "Who does this; left out: the user at the shell.")] = None,
-    reason: Annotated[str, option("--reason", "Why, for the audit.")] = "outbox repair",
+    by: cli.ByShell = None,
+    reason: cli.Why = "outbox repair",
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -133,7 +127,7 @@ def repair(
     """
     from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
 
-    if not (dry_run or yes or (sys.stdin.isatty() and sys.stderr.isatty())):
+    if not (dry_run or yes or cli.can_ask()):
         raise UsageError("give --dry-run to compare only or --yes to write: there is no terminal to ask on")
     person = by or cli.person()
     wish = VerifyOptions(entity_type, None, compare_rate, target, by=person)
@@ -171,11 +165,7 @@ def _print_plan(plan: RepairPlan, *, json: bool) -> None:
 
 def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
     if json:
-        result = {
-            "batch": repaired.batch,
-            "written": repaired.written,
-            "repaired": repaired.by_kind,
-        }
+        result = {"batch": repaired.batch, "written": repaired.written, "repaired": repaired.by_kind}
         cli.as_json({"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now})
         return
     right = f", {repaired.right_by_now:,} were right by now" if repaired.right_by_now else ""
