@@ -85,11 +85,10 @@ def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[di
     problems: list[ConfigProblem] = []
     for variable in VARIABLES.values():
         try:
-            found = find(variable, environ, flags)
+            if (found := find(variable, environ, flags)) is not None:
+                given[variable.name] = found
         except ConfigurationError as unusable:
             problems += unusable.problems
-        else:
-            given |= {variable.name: found} if found is not None else {}
     return given, problems
 
 
