@@ -191,19 +191,19 @@ def _ask(desk: Operations, request: ReplayRequest, wishes: Wishes) -> None:
 
 def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
     batch, done = created.batch, 0
-
-    def advance(step: Dispatched) -> None:
-        nonlocal done
-        done += step.replayed + step.skipped
-        show("replayed", done, batch.total)
-
     try:
-        with meter() as show:
+        with meter() as tell:
+
+            def advance(step: Dispatched) -> None:
+                nonlocal done
+                done += step.replayed + step.skipped
+                tell("replayed", done, batch.total)
+
             moved = desk.replays.dispatch(created, advance)
             if not wishes.wait or moved.is_over:
                 return moved
             count = moved.replayed
-            return desk.replays.wait(batch.id, lambda now: show("projected", now.replayed - now.still_open, count))
+            return desk.replays.wait(batch.id, lambda now: tell("projected", now.replayed - now.still_open, count))
     except KeyboardInterrupt:
         cli.note(f"replay {batch.id} is continued by a projector; `outbox replays cancel {batch.id}` stops it")
         raise

@@ -70,7 +70,7 @@ class BatchSettings(Section):
 
 def _heartbeat_seconds(validated: dict[str, Any]) -> float:
     """A third of the lease, so that two heartbeats may be missed, within [1 s, lease - 0.5 s]."""
-    lease_seconds = validated.get("seconds", 60.0)
+    lease_seconds: float = validated.get("seconds", 60.0)
     return min(max(lease_seconds / 3, 1.0), lease_seconds - 0.5)
 
 
