@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from outbox.app.desk import QueueDesk, open_desk
 from outbox.app.doctor import open_index_desk
 from outbox.app.up_kafka import capture_log, check_kafka, stream_settings
-from outbox.config import Settings, load_settings, redact_dsn
+from outbox.config import Settings, load_settings
 from outbox.embedded import EmbeddedStack, EmbeddedStream
 from outbox.embedded.account import Account
 from outbox.embedded.connect_api import USER as CONNECT_USER
@@ -28,6 +28,7 @@ from outbox.embedded.products import ELASTICSEARCH, release_of
 from outbox.embedded.sample import SampleProducer
 from outbox.errors import OutboxError
 from outbox.ops.status import QueueStatus
+from outbox.policy.redact import redact_dsn
 from outbox.sink.client import Reply
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import IndexExists

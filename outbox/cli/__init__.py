@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import getpass
 import inspect
+import json as jsonlib
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -212,88 +213,54 @@ def actor(by: str) -> Actor:
     return actor(by, Source.CLI)
 
 
+def option(flags: str, text: str, metavar: str | None = None, **more: Any) -> Any:
+    """An option of a command; `flags` are parted by blanks."""
+    return typer.Option(*flags.split(), help=text, metavar=metavar, **more)
+
+
 Processes = Annotated[
-    int | None,
-    typer.Option("--parallel", help="Processes at once; left out: by cores, if it is worth it.", metavar="N"),
+    int | None, option("--parallel", "Processes at once; left out: by cores, if it is worth it.", "N")
 ]
-Engine = Annotated[
-    str, typer.Option("--engine", help="local: processes of this machine; spark: Apache Spark's.", metavar="NAME")
-]
-Master = Annotated[
-    str | None,
-    typer.Option("--master", help="With --engine spark: its master; left out: this machine.", metavar="URL"),
-]
-By = Annotated[str, typer.Option("--by", help="Your name, for the audit log.", metavar="NAME")]
+Engine = Annotated[str, option("--engine", "local: processes of this machine; spark: Apache Spark's.", "NAME")]
+Master = Annotated[str | None, option("--master", "With --engine spark: its master; left out: this machine.", "URL")]
+By = Annotated[str, option("--by", "Your name, for the audit log.", "NAME")]
 ByLogin = Annotated[
     str,
-    typer.Option(
-        "--by",
-        help="Your name, for the audit log.",
-        metavar="NAME",
-        default_factory=getpass.getuser,
-        show_default="your login name",
+    option(
+        "--by", "Your name, for the audit log.", "NAME", default_factory=getpass.getuser, show_default="your login name"
     ),
 ]
-Reason = Annotated[str, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")]
+ByShell = Annotated[str | None, option("--by", "Who does this; left out: the user at the shell.")]
+Why = Annotated[str, option("--reason", "Why, for the audit.")]
+Reason = Annotated[str, option("--reason", "Why, for the audit log.", "TEXT")]
 
 Command = Callable[..., None]
 Raw = dict[str, Any]  # the filter's values as they were typed, by the names of its fields
 
-_ENTITY: Final = {
-    "entity_type": ("--entity-type -t", "Entity type.", "TYPE"),
-    "entity_id": ("--entity-id", "Entity id.", "ID"),
-}
-_TRACE: Final = {"trace_id": ("--trace-id", "Trace id of the producer.", "HEX")}
-_TIMES: Final = {
-    "since": ("--since", "Not before: an ISO time, or an age such as 2h.", "TIME"),
-    "until": ("--until", "Before: an ISO time, or an age such as 10m.", "TIME"),
-}
-
-
-def _options(panel: str, fields: Mapping[str, tuple[str, str, str]]) -> dict[str, Any]:
-    def option(name: str, flags: str, text: str, metavar: str) -> Any:
-        kind: Any = list[str] | None if name == "ids" else str | None
-        given = typer.Option(*flags.split(), help=text, metavar=metavar, rich_help_panel=panel, show_default=False)
-        return Annotated[kind, given]
-
-    return {name: option(name, *about) for name, about in fields.items()}
-
-
-_EVENT: Final = _options(
-    "Filter (all that are given must match)",
-    {
-        **_ENTITY,
-        "error_reason": ("--error-reason", "Such as es_rejected_document.", "REASON"),
-        "error_code": ("--error-code", "Such as OUTBOX_PAYLOAD_INVALID.", "CODE"),
-        "dead_reason": ("--dead-reason", "Such as non_retryable.", "REASON"),
-        "failure_type": ("--failure-type", "Such as document or network.", "TYPE"),
-        "fingerprint": ("--fingerprint", "The same kind of failure.", "HEX"),
-        **_TRACE,
-        "ids": ("--id", "Event id; repeatable, 500 at most.", "UUID"),
-        **_TIMES,
-    },
-)
-_AUDIT: Final = _options(
-    "Filter (all must match)",
-    {
-        **_ENTITY,
-        **_TRACE,
-        "action": ("--action", "Such as REPLAY_BATCH_ITEM.", "ACTION"),
-        "actor": ("--actor", "Who did it.", "NAME"),
-        "batch_id": ("--batch-id", "A replay or flush.", "UUID"),
-        **_TIMES,
-    },
-)
-
 
 def filters_events(*names: str) -> Callable[[Command], Command]:
     """The command's parameter `raw` becomes the options of the event filter, or some of them."""
-    return lambda command: _with({name: _EVENT[name] for name in names or _EVENT}, command)
+    from outbox.policy.inputs import EventFilter
+
+    options = _options("Filter (all that are given must match)", EventFilter)
+    return lambda command: _with({name: options[name] for name in names or options}, command)
 
 
 def filters_audit(command: Command) -> Command:
     """The same for the audit filter."""
-    return _with(_AUDIT, command)
+    from outbox.policy.inputs import AuditFilter
+
+    return _with(_options("Filter (all must match)", AuditFilter), command)
+
+
+def _options(panel: str, kind: type[EventFilter | AuditFilter]) -> dict[str, Any]:
+    def made(name: str, text: str, metavar: str) -> Any:
+        flags = f"--{_flag(name)} -t" if name == "entity_type" else f"--{_flag(name)}"
+        given = option(flags, text, metavar, rich_help_panel=panel, show_default=False)
+        type_: Any = list[str] | None if name == "ids" else str | None
+        return Annotated[type_, given]
+
+    return {each.name: made(each.name, each.metadata["text"], each.metadata["metavar"]) for each in fields(kind)}
 
 
 def _with(options: Mapping[str, Any], command: Command) -> Command:
@@ -342,8 +309,8 @@ def _flag(field: str) -> str:
 # Off a terminal nothing is folded or cut: the reader is a program or a file.
 _UNFOLDED = 4000
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed off a terminal.", show_default=False)]
+Json = Annotated[bool, option("--json", "Print JSON instead of a table.", show_default=False)]
+Yes = Annotated[bool, option("--yes -y", "Do not ask. Needed off a terminal.", show_default=False)]
 
 
 def stdout() -> Console:
@@ -381,6 +348,16 @@ def as_json(value: Any, *, compact: bool = False) -> None:
     sys.stdout.flush()
 
 
+def answer(record: Any, told: str | Callable[[], None], *, json: bool) -> None:
+    """What a command found or did: JSON with --json, else one line, or what `told` prints."""
+    if json:
+        as_json(record)
+    elif callable(told):
+        told()
+    else:
+        line(told)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -393,6 +370,19 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (Path, UUID)):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def json_object(file: Path | None, flag: str) -> dict[str, Any] | None:
+    """What a file holds that an option names."""
+    if file is None:
+        return None
+    try:
+        found = jsonlib.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as wrong:
+        raise UsageError(f"{flag}: {file} cannot be read as JSON ({type(wrong).__name__})") from wrong
+    if not isinstance(found, dict):
+        raise UsageError(f"{flag}: {file} holds no JSON object")
+    return found
 
 
 def raw_json(text: bytes | None) -> Any:
@@ -456,11 +446,16 @@ def visible(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
+def can_ask() -> bool:
+    """Whether someone is at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before something is taken away; where nobody can be asked, `--yes` must have been said."""
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise UsageError(f"{question} There is no terminal to ask on: give --yes.")
     if not typer.confirm(question, err=True):
         raise typer.Abort

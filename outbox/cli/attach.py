@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Json, Yes, option
 from outbox.errors import UsageError
 from outbox.ports import Attachment, AttachResult
 
@@ -29,29 +29,22 @@ class DocumentOrigin(Enum):
 @commands.command(rich_help_panel="Install")
 def attach(
     table: Table,
-    entity_type: Annotated[
-        str, typer.Option("--type", help="Entity type whose documents change, such as article.", metavar="TYPE")
-    ],
+    entity_type: Annotated[str, option("--type", "Entity type whose documents change, such as article.", "TYPE")],
     id_column: Annotated[
-        str | None,
-        typer.Option("--id", help="Column with the id of the entity: its own id, or a child's.", metavar="COLUMN"),
+        str | None, option("--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN")
     ] = None,
     via: Annotated[
-        str | None,
-        typer.Option("--via", help="Instead of --id: a query over the row `changed` that gives ids.", metavar="QUERY"),
+        str | None, option("--via", "Instead of --id: a query over the row `changed` that gives ids.", "QUERY")
     ] = None,
     columns: Annotated[
-        str | None,
-        typer.Option("--columns", help="Of updates, only those that change one of these.", metavar="COLUMN,..."),
+        str | None, option("--columns", "Of updates, only those that change one of these.", "COLUMN,...")
     ] = None,
-    routing: Annotated[
-        str | None, typer.Option("--routing", help="Column with the Elasticsearch routing.", metavar="COLUMN")
-    ] = None,
+    routing: Annotated[str | None, option("--routing", "Column with the Elasticsearch routing.", "COLUMN")] = None,
     document: Annotated[
-        DocumentOrigin | None, typer.Option("--document", help="The row itself is the document; see above.")
+        DocumentOrigin | None, option("--document", "The row itself is the document; see above.")
     ] = None,
     per_row: Annotated[
-        bool, typer.Option("--per-row", help="Fire for each row: for tables that logical replication fills.")
+        bool, option("--per-row", "Fire for each row: for tables that logical replication fills.")
     ] = False,
     sql: Sql = False,
     json: Json = False,
@@ -119,9 +112,7 @@ def _told(done: AttachResult) -> str:
 @commands.command(rich_help_panel="Install")
 def detach(
     table: Table,
-    entity_type: Annotated[
-        str | None, typer.Option("--type", help="Only what is attached as this type.", metavar="TYPE")
-    ] = None,
+    entity_type: Annotated[str | None, option("--type", "Only what is attached as this type.", "TYPE")] = None,
     yes: Yes = False,
     sql: Sql = False,
     json: Json = False,
@@ -137,11 +128,8 @@ def detach(
         with cli.open_desk() as desk:
             _print_script(desk.producers.detach_sql(table, entity_type=entity_type))
         return
-    what = f"the changes of {table}{f' as {entity_type}' if entity_type is not None else ''}"
-    cli.confirm(f"Stop projecting {what}?", yes=yes)
+    what = f"{table} as {entity_type}" if entity_type is not None else table
+    cli.confirm(f"Stop projecting the changes of {what}?", yes=yes)
     with cli.open_desk() as desk:
         gone = desk.producers.detach(table, entity_type=entity_type)
-    if json:
-        cli.as_json({"detached": table, "attachments": gone})
-    else:
-        cli.line(f"detached {table}{f' as {entity_type}' if entity_type is not None else ''}")
+    cli.answer({"detached": table, "attachments": gone}, f"detached {what}", json=json)

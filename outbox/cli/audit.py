@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Json, Yes, option
 from outbox.errors import OutboxError, UsageError
 from outbox.policy.audit import LEAST_DAYS
 
@@ -32,8 +32,8 @@ class ChainBroken(OutboxError):
 @cli.filters_audit
 def list_(
     raw: cli.Raw | None = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Most rows on a page.", min=1, max=500)] = 50,
-    after: Annotated[int | None, typer.Option("--after", help="Continue after a page: its last id.")] = None,
+    limit: Annotated[int, option("--limit -n", "Most rows on a page.", min=1, max=500)] = 50,
+    after: Annotated[int | None, option("--after", "Continue after a page: its last id.")] = None,
     json: Json = False,
 ) -> None:
     """List acts, the newest first.
@@ -58,8 +58,8 @@ def list_(
 @cli.filters_audit
 def export(
     by: cli.ByLogin,
-    form: Annotated[str, typer.Option("--format", help="csv, json or ndjson.", metavar="FORMAT")] = "ndjson",
-    file: Annotated[Path | None, typer.Option("--output", "-o", help="File; left out: stdout.", metavar="FILE")] = None,
+    form: Annotated[str, option("--format", "csv, json or ndjson.", "FORMAT")] = "ndjson",
+    file: Annotated[Path | None, option("--output -o", "File; left out: stdout.", "FILE")] = None,
     raw: cli.Raw | None = None,
 ) -> None:
     """Write all rows that match, the oldest first; the export itself is audited too.
@@ -82,15 +82,11 @@ def export(
 @audit.command()
 @cli.filters_audit
 def prune(
-    older_than_days: Annotated[
-        float, typer.Option("--older-than-days", help="The last seven days always stay.", min=LEAST_DAYS)
-    ],
+    older_than_days: Annotated[float, option("--older-than-days", "The last seven days always stay.", min=LEAST_DAYS)],
     by: cli.ByLogin,
-    archive: Annotated[
-        Path | None, typer.Option("--archive", help="Write the rows to this file (NDJSON) first.", metavar="FILE")
-    ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many.")] = False,
+    archive: Annotated[Path | None, option("--archive", "Write the rows to this file (NDJSON) first.", "FILE")] = None,
+    reason: Annotated[str | None, option("--reason", "Why, for the audit log.", "TEXT")] = None,
+    dry_run: Annotated[bool, option("--dry-run", "Only print how many.")] = False,
     raw: cli.Raw | None = None,
     yes: Yes = False,
     json: Json = False,
@@ -109,10 +105,7 @@ def prune(
             cli.confirm(f"Remove {due.removed:,} audit rows from before {cli.shown(due.before)}?", yes=yes)
             into = None if archive is None else lambda pieces: _write(archive, pieces, "--archive")
             due = desk.audit.prune(asked, older_than_days, who, reason, archive=into)
-    if json:
-        cli.as_json(due)
-    else:
-        cli.line(f"{due.removed:,} rows {'would be' if due.dry_run else 'were'} removed")
+    cli.answer(due, f"{due.removed:,} rows {'would be' if due.dry_run else 'were'} removed", json=json)
 
 
 @audit.command()

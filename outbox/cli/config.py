@@ -24,10 +24,7 @@ def check(json: Json = False) -> None:
     """
     settings = cli.settings()
     given = sorted(name for name, found in settings.redacted().items() if found["source"] != "default")
-    if json:
-        cli.as_json({"ok": True, "set": given})
-    else:
-        cli.line(f"ok: {len(given)} settings given, the rest are defaults")
+    cli.answer({"ok": True, "set": given}, f"ok: {len(given)} settings given, the rest are defaults", json=json)
 
 
 @config.command(name="print")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Json, option
 from outbox.errors import UsageError
 
 commands = typer.Typer()
@@ -28,8 +28,8 @@ class TokenRole(StrEnum):
 @console.callback(invoke_without_command=True)
 def serve(
     context: typer.Context,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on [127.0.0.1].")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port [8090]; 0 takes any free one.")] = None,
+    host: Annotated[str | None, option("--host", "Address to listen on [127.0.0.1].")] = None,
+    port: Annotated[int | None, option("--port", "Port [8090]; 0 takes any free one.")] = None,
 ) -> None:
     """Serve the web console at /ops/queue and the API at /api/v1, until stopped.
 
@@ -55,9 +55,9 @@ def _tell(address: str) -> None:
 @console.command()
 def token(
     name: Annotated[str, typer.Argument(help="Whose token it is; shown in the audit.", metavar="NAME")],
-    role: Annotated[TokenRole, typer.Option("--role", help="What it may do.")],
+    role: Annotated[TokenRole, option("--role", "What it may do.")],
     add: Annotated[
-        bool, typer.Option("--add", help="Also write its line into OUTBOX_CONSOLE_TOKENS_FILE.", show_default=False)
+        bool, option("--add", "Also write its line into OUTBOX_CONSOLE_TOKENS_FILE.", show_default=False)
     ] = False,
     json: Json = False,
 ) -> None:

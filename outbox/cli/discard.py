@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Json, Yes, option
 from outbox.policy import inputs
 
 commands = typer.Typer()
@@ -30,19 +30,16 @@ def discard(
     cli.confirm(f"Discard event {event_id}?", yes=yes)
     with cli.open_operations() as desk:
         done = desk.discards.discard(event_id, who, reason)
-    if json:
-        cli.as_json(done)
-    else:
-        cli.line(f"discarded {done.id} ({done.entity_type}:{done.entity_id})")
+    cli.answer(done, f"discarded {done.id} ({done.entity_type}:{done.entity_id})", json=json)
 
 
 @commands.command(rich_help_panel="Act")
 @cli.filters_events()
 def flush(
-    expect: Annotated[int, typer.Option("--expect", help="How many events you expect to match.", metavar="N")],
+    expect: Annotated[int, option("--expect", "How many events you expect to match.", "N")],
     by: cli.By,
     reason: cli.Reason,
-    approved_by: Annotated[str, typer.Option("--approved-by", help="Who agrees; not you.", metavar="NAME")],
+    approved_by: Annotated[str, option("--approved-by", "Who agrees; not you.", "NAME")],
     raw: cli.Raw,
     yes: Yes = False,
     json: Json = False,
@@ -58,7 +55,4 @@ def flush(
     cli.confirm(f"Discard {expect:,} failed events ({inputs.described(asked)})?", yes=yes)
     with cli.open_operations() as desk:
         done = desk.discards.flush(asked, expect, who, reason, approved_by)
-    if json:
-        cli.as_json(done)
-    else:
-        cli.line(f"discarded {done.count:,} events; `outbox audit list --batch-id {done.id}` lists them")
+    cli.answer(done, f"discarded {done.count:,} events; `outbox audit list --batch-id {done.id}` lists them", json=json)

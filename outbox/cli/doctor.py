@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json
-from outbox.errors import UsageError
+from outbox.cli import Json, option
 from outbox.ports import Finding, Level
 
 _MARKS = {Level.OK: ("ok", "green"), Level.WARN: ("warning", "yellow"), Level.BAD: ("problem", "bold red")}
@@ -56,11 +54,7 @@ commands = typer.Typer()
 def doctor(
     connect: Annotated[
         str | None,
-        typer.Option(
-            "--connect",
-            help="Ask Kafka Connect there whether the connector runs; else KAFKA_CONNECT_URL.",
-            metavar="URL",
-        ),
+        option("--connect", "Ask Kafka Connect there whether the connector runs; else KAFKA_CONNECT_URL.", "URL"),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -91,12 +85,8 @@ Name = Annotated[
 @index.command()
 def create(
     name: Name = None,
-    mappings: Annotated[
-        Path | None, typer.Option("--mappings", help="File with the mappings, as JSON.", metavar="FILE")
-    ] = None,
-    settings: Annotated[
-        Path | None, typer.Option("--settings", help="File with more index settings, as JSON.", metavar="FILE")
-    ] = None,
+    mappings: Annotated[Path | None, option("--mappings", "File with the mappings, as JSON.", "FILE")] = None,
+    settings: Annotated[Path | None, option("--settings", "File with more index settings, as JSON.", "FILE")] = None,
     json: Json = False,
 ) -> None:
     """Make NAME-v1, the alias NAME, and a template for both that forbids automatic creation.
@@ -107,7 +97,7 @@ def create(
       outbox index create
       outbox index create articles --mappings articles.json
     """
-    wanted = _json_object(mappings, "--mappings"), _json_object(settings, "--settings")
+    wanted = cli.json_object(mappings, "--mappings"), cli.json_object(settings, "--settings")
     with cli.open_index_desk(cli.settings(require_database=False)) as desk:
         made = [desk.create(target, *wanted) for target in ([name] if name else desk.targets)]
     if json:
@@ -129,15 +119,3 @@ def check(name: Name = None, json: Json = False) -> None:
         findings = desk.check([name] if name else desk.targets)
     print_findings(findings, json=json)
     leave_by(findings)
-
-
-def _json_object(file: Path | None, flag: str) -> dict[str, Any] | None:
-    if file is None:
-        return None
-    try:
-        found = jsonlib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise UsageError(f"{flag}: {file} cannot be read as JSON ({type(wrong).__name__})") from wrong
-    if not isinstance(found, dict):
-        raise UsageError(f"{flag}: {file} holds no JSON object")
-    return found

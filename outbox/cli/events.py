@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -9,14 +10,13 @@ from uuid import UUID
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Json, option
 from outbox.errors import UsageError
 from outbox.policy.event import Status
 
 if TYPE_CHECKING:
     from outbox.ops.events import EventDetail
     from outbox.ops.stored_event import StoredEvent
-import sys
 
 commands = typer.Typer()
 
@@ -25,11 +25,10 @@ commands = typer.Typer()
 @cli.filters_events()
 def list_(
     status: Annotated[
-        list[str] | None,
-        typer.Option("--status", "-s", help="State; repeatable, `all` for every one.", metavar="STATUS"),
+        list[str] | None, option("--status -s", "State; repeatable, `all` for every one.", "STATUS")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Most events on a page.", min=1, max=500)] = 50,
-    after: Annotated[str, typer.Option("--after", help="Continue after a page: its cursor.", show_default=False)] = "",
+    limit: Annotated[int, option("--limit -n", "Most events on a page.", min=1, max=500)] = 50,
+    after: Annotated[str, option("--after", "Continue after a page: its cursor.", show_default=False)] = "",
     raw: cli.Raw | None = None,
     json: Json = False,
 ) -> None:
@@ -84,7 +83,7 @@ def _row(event: StoredEvent) -> tuple[object, ...]:
 @commands.command(rich_help_panel="Inspect")
 def show(
     id: Annotated[str, typer.Argument(help="The event's id.", metavar="ID")],
-    payload: Annotated[bool, typer.Option("--payload/--no-payload", help="Show the payload.")] = True,
+    payload: Annotated[bool, option("--payload/--no-payload", "Show the payload.")] = True,
     json: Json = False,
 ) -> None:
     """Show one event with all that is recorded: state, times, error, payload, attempts, and its entity's others.
@@ -151,11 +150,9 @@ def explain_error(
     reply: Annotated[
         str | None, typer.Argument(help="The reply as JSON; left out or -: read from stdin.", metavar="[REPLY]")
     ] = None,
-    id: Annotated[str | None, typer.Option("--id", help="Explain this stored event instead.", metavar="ID")] = None,
-    status: Annotated[
-        int | None, typer.Option("--status", help="HTTP status, where the reply does not hold it.", metavar="CODE")
-    ] = None,
-    op: Annotated[str, typer.Option("--op", help="Action that was sent: index or delete.")] = "index",
+    id: Annotated[str | None, option("--id", "Explain this stored event instead.", "ID")] = None,
+    status: Annotated[int | None, option("--status", "HTTP status, where the reply does not hold it.", "CODE")] = None,
+    op: Annotated[str, option("--op", "Action that was sent: index or delete.")] = "index",
     json: Json = False,
 ) -> None:
     """Say how a reply of Elasticsearch is classified, by which rule, and what happens to the event.

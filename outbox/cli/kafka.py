@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Json, option
 from outbox.cli.doctor import leave_by, print_findings
 from outbox.errors import UsageError
 from outbox.policy.connector import configuration
@@ -20,33 +20,27 @@ commands.add_typer(kafka, name="kafka", rich_help_panel="Install")
 
 @kafka.callback()
 def group() -> None:
-    """Configure and check the connector that brings the event log to Kafka."""
-
-
-def _option(flag: str, text: str, metavar: str | None = None) -> typer.models.OptionInfo:
-    made: typer.models.OptionInfo = typer.Option(flag, help=text, metavar=metavar)
-    return made
+    """Without this typer would take the only command for the group."""
 
 
 @kafka.command()
 def connector(
-    name: Annotated[str | None, _option("--name", "Name of the connector (outbox-log).")] = None,
-    topic: Annotated[str | None, _option("--topic", "Topic of the events; else from KAFKA_TOPIC.")] = None,
-    host: Annotated[str | None, _option("--host", "PostgreSQL as Connect reaches it; else from DATABASE_URL.")] = None,
-    port: Annotated[int | None, _option("--port", "Its port; else from DATABASE_URL.")] = None,
-    user: Annotated[str | None, _option("--user", "The connector's role; else from DATABASE_URL.")] = None,
-    schema: Annotated[str | None, _option("--schema", "Schema of search_outbox_log (public).")] = None,
+    name: Annotated[str | None, option("--name", "Name of the connector (outbox-log).")] = None,
+    topic: Annotated[str | None, option("--topic", "Topic of the events; else from KAFKA_TOPIC.")] = None,
+    host: Annotated[str | None, option("--host", "PostgreSQL as Connect reaches it; else from DATABASE_URL.")] = None,
+    port: Annotated[int | None, option("--port", "Its port; else from DATABASE_URL.")] = None,
+    user: Annotated[str | None, option("--user", "The connector's role; else from DATABASE_URL.")] = None,
+    schema: Annotated[str | None, option("--schema", "Schema of search_outbox_log (public).")] = None,
     secrets: Annotated[
-        str | None,
-        _option("--secrets", "File on the Connect worker with a line password=... .", "FILE"),
+        str | None, option("--secrets", "File on the Connect worker with a line password=... .", "FILE")
     ] = None,
-    partitions: Annotated[int | None, _option("--partitions", "Of the topic, if Connect makes it (6).")] = None,
+    partitions: Annotated[int | None, option("--partitions", "Of the topic, if Connect makes it (6).")] = None,
     replication: Annotated[
-        int | None, _option("--replication", "Of the topic, if Connect makes it (the broker's default).")
+        int | None, option("--replication", "Of the topic, if Connect makes it (the broker's default).")
     ] = None,
-    properties: Annotated[bool, typer.Option("--properties", help="A properties file for connect-standalone.")] = False,
+    properties: Annotated[bool, option("--properties", "A properties file for connect-standalone.")] = False,
     check: Annotated[
-        str | None, _option("--check", "Compare the connector that runs there with this, and say its state.", "URL")
+        str | None, option("--check", "Compare the connector that runs there with this, and say its state.", "URL")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Json, option
 from outbox.errors import UsageError
 
 commands = typer.Typer()
@@ -23,10 +23,10 @@ AFTER_NO_LOG = (
     " (`outbox doctor` says what it has not read), delete it and its slot, then run `outbox migrate --drop-log`"
 )
 
-ByType = Annotated[bool, typer.Option("--by-type", help="Also indexes for claims by entity type.")]
-ByEntity = Annotated[bool, typer.Option("--by-entity", help="Also an index to find done events of an entity.")]
-Notify = Annotated[bool, typer.Option("--notify", help="Also the trigger that wakes OUTBOX_LISTEN.")]
-Log = Annotated[bool, typer.Option("--log", help="Also search_outbox_log: producers write there, for Kafka.")]
+ByType = Annotated[bool, option("--by-type", "Also indexes for claims by entity type.")]
+ByEntity = Annotated[bool, option("--by-entity", "Also an index to find done events of an entity.")]
+Notify = Annotated[bool, option("--notify", "Also the trigger that wakes OUTBOX_LISTEN.")]
+Log = Annotated[bool, option("--log", "Also search_outbox_log: producers write there, for Kafka.")]
 
 
 @migrate.callback(invoke_without_command=True)
@@ -37,22 +37,18 @@ def apply(
     notify: Notify = False,
     log: Annotated[
         bool | None,
-        typer.Option(
-            "--log/--no-log",
-            help="Let producers write to search_outbox_log, which Debezium reads for Kafka; or no longer.",
+        option(
+            "--log/--no-log", "Let producers write to search_outbox_log, which Debezium reads for Kafka; or no longer."
         ),
     ] = None,
     drop_log: Annotated[
-        bool,
-        typer.Option("--drop-log", help="After --no-log: drop search_outbox_log, when its slot is gone."),
+        bool, option("--drop-log", "After --no-log: drop search_outbox_log, when its slot is gone.")
     ] = False,
     drop_slow_indexes: Annotated[
-        bool,
-        typer.Option("--drop-slow-indexes", help="Drop, concurrently, the indexes that make every claim slow."),
+        bool, option("--drop-slow-indexes", "Drop, concurrently, the indexes that make every claim slow.")
     ] = False,
     finish: Annotated[
-        bool,
-        typer.Option("--finish", help="The second step of an upgrade, when no projector of the older program runs."),
+        bool, option("--finish", "The second step of an upgrade, when no projector of the older program runs.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -88,10 +84,8 @@ def apply(
         applied += cli.migrations().drop_log(url, settings.event_log.slot, say=cli.note)
     elif log is False:
         cli.note(AFTER_NO_LOG)
-    if json:
-        cli.as_json({"applied": applied})
-    else:
-        cli.line(f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do")
+    told = f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do"
+    cli.answer({"applied": applied}, told, json=json)
 
 
 def _finish(url: str, view: str, *, wanted: bool) -> None:
@@ -148,8 +142,7 @@ def plan(
 
 
 BackTo = Annotated[
-    int | None,
-    typer.Option("--back-to", min=EARLIEST, help="Instead, take back what is newer than this schema number."),
+    int | None, option("--back-to", "Instead, take back what is newer than this schema number.", min=EARLIEST)
 ]
 
 

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Json, option
 
 commands = typer.Typer()
 
-EntityType = Annotated[str | None, typer.Option("--entity-type", "-t", help="Only this entity type.", metavar="TYPE")]
+EntityType = Annotated[str | None, option("--entity-type -t", "Only this entity type.", "TYPE")]
 
 
 @commands.command(rich_help_panel="Act")
@@ -26,10 +26,7 @@ def pause(by: cli.By, reason: cli.Reason, entity_type: EntityType = None, json: 
     """
     with cli.open_desk() as desk:
         said = desk.pauses.pause(cli.actor(by), reason, entity_type)
-    if json:
-        cli.as_json(dict(said))
-    else:
-        cli.line(f"paused {entity_type or 'everything'}; `outbox resume` ends it")
+    cli.answer(dict(said), f"paused {entity_type or 'everything'}; `outbox resume` ends it", json=json)
 
 
 @commands.command(rich_help_panel="Act")
@@ -38,8 +35,7 @@ def resume(
     reason: cli.Reason,
     entity_type: EntityType = None,
     let_fail: Annotated[
-        str | None,
-        typer.Option("--let-fail", help="Lift the brake for this fingerprint, for an hour.", metavar="FINGERPRINT"),
+        str | None, option("--let-fail", "Lift the brake for this fingerprint, for an hour.", "FINGERPRINT")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -57,7 +53,4 @@ def resume(
             ended = desk.pauses.resume(cli.actor(by), reason, entity_type)
             said = ended or {"scope": entity_type or "*", "was_paused": False}
             message = f"{entity_type or 'everything'} resumed" if ended else "nothing was paused"
-    if json:
-        cli.as_json(dict(said))
-    else:
-        cli.line(message)
+    cli.answer(dict(said), message, json=json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Json, Yes, option
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
@@ -22,11 +22,9 @@ def prune(
     by: cli.ByLogin,
     older_than_days: Annotated[
         float | None,
-        typer.Option(
-            "--older-than-days", help="Age of events; 0 is every finished one. Default: OUTBOX_RETENTION_DAYS.", min=0
-        ),
+        option("--older-than-days", "Age of events; 0 is every finished one. Default: OUTBOX_RETENTION_DAYS.", min=0),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many are old enough.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Only print how many are old enough.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes, Yes
+from outbox.cli import Engine, Json, Master, Processes, Yes, option
 from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
 
@@ -26,40 +24,31 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 
-def _flag(name: str, text: str) -> Any:
-    return typer.Option(name, help=text, show_default=False)
-
-
 @commands.command(rich_help_panel="Index")
 def rebuild(
     mapping: Annotated[
-        Path | None,
-        typer.Option(
-            "--mapping", help="File with the new mappings (and settings); left out: the old ones.", metavar="FILE"
-        ),
+        Path | None, option("--mapping", "File with the new mappings (and settings); left out: the old ones.", "FILE")
     ] = None,
-    target: Annotated[str | None, typer.Option("--target", help="The alias; left out: ELASTIC_INDEX.")] = None,
-    resume: Annotated[bool, _flag("--resume", "Continue where it stopped, or begin again if it is broken.")] = False,
-    swap: Annotated[bool, _flag("--swap", "Let searches see the new index, when it is ready.")] = False,
-    rollback: Annotated[bool, _flag("--rollback", "After the swap: back to the old index.")] = False,
-    finish: Annotated[bool, _flag("--finish", "Remove the index that the alias does not use.")] = False,
-    cancel: Annotated[bool, _flag("--cancel", "Before the swap: remove the new index.")] = False,
-    status: Annotated[bool, _flag("--status", "Show the newest rebuild, and change nothing.")] = False,
-    rate: Annotated[float, typer.Option("--rate", help="Most documents per second; 0: no limit.")] = 2000.0,
+    target: Annotated[str | None, option("--target", "The alias; left out: ELASTIC_INDEX.")] = None,
+    resume: Annotated[bool, option("--resume", "Continue where it stopped, or begin again if it is broken.")] = False,
+    swap: Annotated[bool, option("--swap", "Let searches see the new index, when it is ready.")] = False,
+    rollback: Annotated[bool, option("--rollback", "After the swap: back to the old index.")] = False,
+    finish: Annotated[bool, option("--finish", "Remove the index that the alias does not use.")] = False,
+    cancel: Annotated[bool, option("--cancel", "Before the swap: remove the new index.")] = False,
+    status: Annotated[bool, option("--status", "Show the newest rebuild, and change nothing.")] = False,
+    rate: Annotated[float, option("--rate", "Most documents per second; 0: no limit.")] = 2000.0,
     max_refused: Annotated[
-        int, typer.Option("--max-refused", help="Stop copying when the new mapping refused more than so many.")
+        int, option("--max-refused", "Stop copying when the new mapping refused more than so many.")
     ] = 1000,
-    accept_drift: Annotated[
-        int, typer.Option("--accept-drift", help="Be ready although so many documents differ.", metavar="N")
-    ] = 0,
+    accept_drift: Annotated[int, option("--accept-drift", "Be ready although so many documents differ.", "N")] = 0,
     accept_loss: Annotated[
-        int, typer.Option("--accept-loss", help="Be ready although so many documents of the old index go.", metavar="N")
+        int, option("--accept-loss", "Be ready although so many documents of the old index go.", "N")
     ] = 0,
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
-    by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox rebuild",
+    by: cli.ByShell = None,
+    reason: cli.Why = "outbox rebuild",
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -153,7 +142,7 @@ class _Acting:
             return rebuild
         self._shown.close()
         question = f"{rebuild.new_index} is ready. Let searches on {rebuild.target} see it?"
-        if not self._yes and not (_someone() and typer.confirm(question, err=True)):
+        if not self._yes and not (cli.can_ask() and typer.confirm(question, err=True)):
             return rebuild
         return self._desk.swap(rebuild, self._actor, self._reason)
 
@@ -166,10 +155,6 @@ class _Acting:
             yield
         finally:
             self._desk.let_go(rebuild)
-
-
-def _someone() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @contextmanager
@@ -191,14 +176,9 @@ def _told(
 
 def _read(file: Path | None) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
     """A file of mappings, or of mappings and settings as the API of Elasticsearch takes them."""
-    if file is None:
+    found = cli.json_object(file, "--mapping")
+    if found is None:
         return None, {}
-    try:
-        found = jsonlib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise UsageError(f"--mapping: {file} cannot be read as JSON ({type(wrong).__name__})") from wrong
-    if not isinstance(found, dict):
-        raise UsageError(f"--mapping: {file} holds no JSON object")
     if not found.keys() & {"mappings", "settings"}:
         return found, {}
     if strange := found.keys() - {"mappings", "settings"}:

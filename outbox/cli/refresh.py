@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes, Yes
+from outbox.cli import Engine, Json, Master, Processes, Yes, option
 from outbox.cli.progress import meter
-from outbox.errors import UsageError
+from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
     from outbox.ops.reindex.refresh import RefreshDesk, Refreshed, RefreshOptions
-from dataclasses import asdict
-from typing import TYPE_CHECKING
-
-from outbox.errors import PartlyDone
-
-if TYPE_CHECKING:
     from outbox.policy.reindex import BackfillRun
 
 commands = typer.Typer()
@@ -29,25 +24,20 @@ ASKS_ABOVE = 1_000
 @commands.command(rich_help_panel="Index")
 def refresh(
     entity_type: Annotated[
-        str | None,
-        typer.Option("--type", "--entity-type", help="Entity type; left out with --all: every type.", metavar="TYPE"),
+        str | None, option("--type --entity-type", "Entity type; left out with --all: every type.", "TYPE")
     ] = None,
-    id: Annotated[
-        list[str] | None, typer.Option("--id", help="An entity's id; may be given again.", metavar="ID")
-    ] = None,
+    id: Annotated[list[str] | None, option("--id", "An entity's id; may be given again.", "ID")] = None,
     where: Annotated[
-        str | None,
-        typer.Option("--where", help="SQL condition over columns of the view (entity_id, document).", metavar="SQL"),
+        str | None, option("--where", "SQL condition over columns of the view (entity_id, document).", "SQL")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All entities of the type, or of every type.")] = False,
+    everything: Annotated[bool, option("--all", "All entities of the type, or of every type.")] = False,
     after: Annotated[
-        str | None,
-        typer.Option("--after", help="Continue after this id (ID, or TYPE:ID without --type).", metavar="ID"),
+        str | None, option("--after", "Continue after this id (ID, or TYPE:ID without --type).", "ID")
     ] = None,
-    rate: Annotated[float, typer.Option("--rate", help="Most events per second; 0: no limit.", metavar="N")] = 1000.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many there are.")] = False,
-    by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox refresh",
+    rate: Annotated[float, option("--rate", "Most events per second; 0: no limit.", "N")] = 1000.0,
+    dry_run: Annotated[bool, option("--dry-run", "Only print how many there are.")] = False,
+    by: cli.ByShell = None,
+    reason: cli.Why = "outbox refresh",
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -127,10 +117,8 @@ def _wish(
 
 
 def _print_count(wish: RefreshOptions, counted: int, *, json: bool) -> None:
-    if json:
-        cli.as_json({"dry_run": True, "entity_types": wish.types, "count": counted})
-    else:
-        cli.line(f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written")
+    told = f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written"
+    cli.answer({"dry_run": True, "entity_types": wish.types, "count": counted}, told, json=json)
 
 
 def _print(done: Refreshed, *, json: bool) -> None:
@@ -157,19 +145,15 @@ def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> 
 @commands.command(rich_help_panel="Index")
 def backfill(
     entity_type: Annotated[
-        list[str] | None,
-        typer.Option("--type", "--entity-type", help="Only this entity type; may be given again.", metavar="TYPE"),
+        list[str] | None, option("--type --entity-type", "Only this entity type; may be given again.", "TYPE")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue where the last one stopped.")] = False,
-    rate: Annotated[
-        float,
-        typer.Option("--rate", help="Most documents per second; 0: no limit.", metavar="N"),
-    ] = 0.0,
+    resume: Annotated[bool, option("--resume", "Continue where the last one stopped.")] = False,
+    rate: Annotated[float, option("--rate", "Most documents per second; 0: no limit.", "N")] = 0.0,
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
-    by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox backfill",
+    by: cli.ByShell = None,
+    reason: cli.Why = "outbox backfill",
     json: Json = False,
 ) -> None:
     """Fill the index straight from the view, page by page in key order, beside running projectors.

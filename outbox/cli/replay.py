@@ -3,8 +3,7 @@ and wait; they decide no row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, guarded
+from outbox.cli import Json, Yes, guarded, option
 from outbox.cli.menu import PlainCommand
+from outbox.cli.progress import meter
 from outbox.errors import OutboxError, UsageError
 from outbox.policy import inputs
 from outbox.policy.inputs import EventFilter, described, given, read_ids
-from outbox.policy.replay import ASK_ABOVE, MOST_ROWS, ReplayBatch, exit_code
+from outbox.policy.replay import ASK_ABOVE, MOST_ROWS, Dispatched, ReplayBatch, exit_code
 
 if TYPE_CHECKING:
     from outbox.app.operations import Operations
@@ -37,30 +37,20 @@ def main() -> None:
 @commands.command(rich_help_panel="Act")
 @cli.filters_events()
 def replay(
-    by: Annotated[str | None, typer.Option("--by", help="Your name, for the audit log. Required to replay.")] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why, for the audit log. Required to replay.")] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", help="Most events. Default: 100, or the number of ids.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every event that matches; asks for confirmation.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be replayed.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it ends: exit 0, 3 (partly, timeout) or 1.")] = False,
-    rate: Annotated[float | None, typer.Option("--rate", help="Events per second. Default: 1,000.")] = None,
+    by: Annotated[str | None, option("--by", "Your name, for the audit log. Required to replay.")] = None,
+    reason: Annotated[str | None, option("--reason", "Why, for the audit log. Required to replay.")] = None,
+    limit: Annotated[int | None, option("--limit -n", "Most events. Default: 100, or the number of ids.")] = None,
+    everything: Annotated[bool, option("--all", "Every event that matches; asks for confirmation.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Only print what would be replayed.")] = False,
+    wait: Annotated[bool, option("--wait", "Wait until it ends: exit 0, 3 (partly, timeout) or 1.")] = False,
+    rate: Annotated[float | None, option("--rate", "Events per second. Default: 1,000.")] = None,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", help="Also send a webhook here; its host must be allowed.", metavar="URL")
+        str | None, option("--webhook", "Also send a webhook here; its host must be allowed.", "URL")
     ] = None,
-    plan_out: Annotated[
-        Path | None, typer.Option("--plan-out", help="A dry run that writes the ids to a file.", metavar="FILE")
-    ] = None,
-    plan: Annotated[
-        Path | None, typer.Option("--plan", help="Replay exactly the ids of that file, once.", metavar="FILE")
-    ] = None,
-    ids_file: Annotated[
-        Path | None, typer.Option("--ids-file", help="File with ids, 500 at most; `-` is stdin.", metavar="FILE")
-    ] = None,
-    client_id: Annotated[
-        str | None, typer.Option("--client-id", help="Idempotency key: repeating it does nothing.")
-    ] = None,
+    plan_out: Annotated[Path | None, option("--plan-out", "A dry run that writes the ids to a file.", "FILE")] = None,
+    plan: Annotated[Path | None, option("--plan", "Replay exactly the ids of that file, once.", "FILE")] = None,
+    ids_file: Annotated[Path | None, option("--ids-file", "File with ids, 500 at most; `-` is stdin.", "FILE")] = None,
+    client_id: Annotated[str | None, option("--client-id", "Idempotency key: repeating it does nothing.")] = None,
     raw: cli.Raw | None = None,
     json: Json = False,
     yes: Yes = False,
@@ -200,39 +190,23 @@ def _ask(desk: Operations, request: ReplayRequest, wishes: Wishes) -> None:
 
 
 def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
-    batch = created.batch
+    batch, done = created.batch, 0
     try:
-        with _progress(batch.total) as advance:
-            moved = desk.replays.dispatch(created, lambda step: advance(step.replayed + step.skipped))
-        if not wishes.wait or moved.is_over:
-            return moved
-        with _progress(moved.replayed, "projected") as advance:
-            seen = 0
+        with meter() as tell:
 
-            def tell(now: ReplayBatch) -> None:
-                nonlocal seen
-                advance(now.replayed - now.still_open - seen)
-                seen = now.replayed - now.still_open
+            def advance(step: Dispatched) -> None:
+                nonlocal done
+                done += step.replayed + step.skipped
+                tell("replayed", done, batch.total)
 
-            return desk.replays.wait(batch.id, tell)
+            moved = desk.replays.dispatch(created, advance)
+            if not wishes.wait or moved.is_over:
+                return moved
+            count = moved.replayed
+            return desk.replays.wait(batch.id, lambda now: tell("projected", now.replayed - now.still_open, count))
     except KeyboardInterrupt:
         cli.note(f"replay {batch.id} is continued by a projector; `outbox replays cancel {batch.id}` stops it")
         raise
-
-
-@contextmanager
-def _progress(total: int, word: str = "replayed") -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere."""
-    console = cli.stderr()
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(word, total=total)
-        yield lambda n: bar.advance(task, n)
 
 
 def _leave_by(batch: ReplayBatch, *, waited: bool) -> None:
@@ -249,9 +223,9 @@ Id = Annotated[str, typer.Argument(help="The replay's id.", metavar="ID")]
 
 @replays.command(name="list")
 def list_(
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Most replays on a page.", min=1, max=500)] = 20,
-    after: Annotated[str | None, typer.Option("--after", help="Continue after a page: its cursor.")] = None,
-    live: Annotated[bool, typer.Option("--live", help="Only those that are not over.")] = False,
+    limit: Annotated[int, option("--limit -n", "Most replays on a page.", min=1, max=500)] = 20,
+    after: Annotated[str | None, option("--after", "Continue after a page: its cursor.")] = None,
+    live: Annotated[bool, option("--live", "Only those that are not over.")] = False,
     json: Json = False,
 ) -> None:
     """List replays, the newest first.
@@ -334,10 +308,7 @@ def cancel(
     """
     with cli.open_operations() as desk:
         batch = desk.replays.cancel(inputs.uuid("id", id), cli.actor(by), reason)
-    if json:
-        cli.as_json(batch_record(batch))
-    else:
-        print_batch(batch)
+    cli.answer(batch_record(batch), lambda: print_batch(batch), json=json)
 
 
 _COUNTED = 10_000

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
+from outbox.cli import option
 from outbox.errors import PartlyDone
 
 commands = typer.Typer()
@@ -15,15 +16,14 @@ commands = typer.Typer()
 @commands.command(rich_help_panel="Run")
 def run(
     entity_type: Annotated[
-        list[str] | None,
-        typer.Option("--entity-type", "-t", help="Claim only this entity type; repeatable.", metavar="TYPE"),
+        list[str] | None, option("--entity-type -t", "Claim only this entity type; repeatable.", "TYPE")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="One claim per lane, settle, exit.")] = False,
+    once: Annotated[bool, option("--once", "One claim per lane, settle, exit.")] = False,
     max_runtime: Annotated[
-        float | None, typer.Option("--max-runtime", help="Drain and exit after this many seconds.", metavar="S")
+        float | None, option("--max-runtime", "Drain and exit after this many seconds.", "S")
     ] = None,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Exit with code 75 if the database does not answer, instead of waiting.")
+        bool, option("--no-wait", "Exit with code 75 if the database does not answer, instead of waiting.")
     ] = False,
 ) -> None:
     """Run the projector: claim events, write them to Elasticsearch, settle them, until stopped.

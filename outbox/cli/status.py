@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Json, option
 from outbox.errors import DependencyDown, PartlyDone, UsageError
 from outbox.ops.capture import await_capture
 from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, wait_until_caught_up
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
     from outbox.app.desk import QueueDesk
     from outbox.ops.failures import FailureGroup, Stats
     from outbox.ports import PartitionOffsets
@@ -32,7 +29,7 @@ INTERVAL_SECONDS = 2.0
 
 @commands.command(rich_help_panel="Inspect")
 def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every two seconds until Ctrl-C.")] = False,
+    watch: Annotated[bool, option("--watch -w", "Repeat every two seconds until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
     """Show the status: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.
@@ -73,10 +70,13 @@ def _watch(reading: Callable[[], QueueStatus], *, json: bool) -> None:
 
 def _line(reading: Callable[[], QueueStatus], *, json: bool) -> None:
     try:
-        seen = reading()
+        print_line(reading(), json=json)
     except DependencyDown as away:
         cli.note(away.message)
-        return
+
+
+def print_line(seen: QueueStatus, *, json: bool) -> None:
+    """One reading; a reader behind a pipe gets it at once."""
     if json:
         cli.as_json(seen.as_json(), compact=True)
     else:
@@ -175,12 +175,8 @@ def _old(place: PartitionOffsets) -> str:
 
 @commands.command(rich_help_panel="Inspect")
 def wait(
-    caught_up: Annotated[
-        bool, typer.Option("--caught-up", help="Until all events that are there now are settled.")
-    ] = False,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Stop waiting after this many seconds (exit 3).", metavar="S")
-    ] = None,
+    caught_up: Annotated[bool, option("--caught-up", "Until all events that are there now are settled.")] = False,
+    timeout: Annotated[float | None, option("--timeout", "Stop waiting after this many seconds (exit 3).", "S")] = None,
     json: Json = False,
 ) -> None:
     """Wait until everything that was committed before is settled: done, failed or discarded.
@@ -225,8 +221,8 @@ def _wait(desk: QueueDesk, timeout: float | None) -> Waited:
 @commands.command(rich_help_panel="Inspect")
 @cli.filters_events("entity_type", "error_reason")
 def stats(
-    hours: Annotated[int, typer.Option("--hours", help="How far back the hours go.", min=1, max=2160)] = 24,
-    groups: Annotated[bool, typer.Option("--groups", help="Failures by fingerprint instead.")] = False,
+    hours: Annotated[int, option("--hours", "How far back the hours go.", min=1, max=2160)] = 24,
+    groups: Annotated[bool, option("--groups", "Failures by fingerprint instead.")] = False,
     raw: cli.Raw | None = None,
     json: Json = False,
 ) -> None:
@@ -240,16 +236,10 @@ def stats(
     with cli.open_operations() as desk:
         if groups:
             found = desk.failures.groups(asked)
-            if json:
-                cli.as_json({"groups": [asdict(each) for each in found]})
-            else:
-                _print_groups(found)
+            cli.answer({"groups": [asdict(each) for each in found]}, lambda: _print_groups(found), json=json)
             return
         reading = desk.stats.read(hours)
-    if json:
-        cli.as_json(asdict(reading) | {"failed": reading.failed._asdict()})
-    else:
-        _print_stats(reading)
+    cli.answer(asdict(reading) | {"failed": reading.failed._asdict()}, lambda: _print_stats(reading), json=json)
 
 
 def _print_groups(found: Sequence[FailureGroup]) -> None:

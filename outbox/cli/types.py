@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Json, Yes, option
 from outbox.policy.entity_type import EntityType, KeptBy, Versions
 
 commands = typer.Typer()
@@ -55,7 +55,7 @@ def set_type(
     by: cli.By,
     reason: cli.Reason,
     versions: Annotated[
-        Versions, typer.Option("--versions", help="Of payloads: drawn from our sequence, or the producer's own.")
+        Versions, option("--versions", "Of payloads: drawn from our sequence, or the producer's own.")
     ] = Versions.OURS,
     yes: Yes = False,
     json: Json = False,
@@ -72,10 +72,9 @@ def set_type(
       outbox types set price payload --versions producer --by alice --reason "versions are timestamps"
     """
     wanted = EntityType(kept_by, versions if kept_by is KeptBy.PAYLOAD else Versions.OURS)
-    cli.confirm(f"Have {entity_type} kept by {'the view' if kept_by is KeptBy.VIEW else 'payloads'}?", yes=yes)
+    keeper = "the view" if kept_by is KeptBy.VIEW else "payloads"
+    cli.confirm(f"Have {entity_type} kept by {keeper}?", yes=yes)
     with cli.open_types() as desk:
         was = desk.set(entity_type, wanted, cli.actor(by), reason, cli.note)
-    if json:
-        cli.as_json({"entity_type": entity_type, "kept_by": kept_by, "was": None if was is None else was.kept_by})
-    else:
-        cli.line(f"{entity_type} is kept by {'the view' if kept_by is KeptBy.VIEW else 'payloads'}")
+    record = {"entity_type": entity_type, "kept_by": kept_by, "was": None if was is None else was.kept_by}
+    cli.answer(record, f"{entity_type} is kept by {keeper}", json=json)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json
-from outbox.cli.status import one_line
+from outbox.cli import Json, option
+from outbox.cli.status import one_line, print_line
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DependencyDown
 
@@ -49,14 +49,12 @@ class ServerChoice(StrEnum):
 
 @commands.command(rich_help_panel="Run")
 def up(
-    rate: Annotated[
-        float, typer.Option("--rate", help="Changes of the sample per second; 0: no sample.", min=0, max=1000)
-    ] = 3.0,
+    rate: Annotated[float, option("--rate", "Changes of the sample per second; 0: no sample.", min=0, max=1000)] = 3.0,
     product: Annotated[
-        ServerChoice, typer.Option("--product", help="The search server to start, if ELASTIC_URL does not name one.")
+        ServerChoice, option("--product", "The search server to start, if ELASTIC_URL does not name one.")
     ] = ServerChoice.ELASTICSEARCH,
     kafka: Annotated[
-        bool, typer.Option("--kafka", help="Also Kafka and Debezium: the projector reads the events from Kafka.")
+        bool, option("--kafka", "Also Kafka and Debezium: the projector reads the events from Kafka.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -180,11 +178,8 @@ def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
                 live.update(_plain(seen if isinstance(seen, str) else one_line(seen)))
             elif isinstance(seen, str):
                 cli.note(seen)
-            elif json:
-                cli.as_json(seen.as_json(), compact=True)
             else:
-                cli.line(one_line(seen))
-                sys.stdout.flush()
+                print_line(seen, json=json)
             if stop.wait(LIVE_SECONDS if animated else LINE_SECONDS):
                 return
 

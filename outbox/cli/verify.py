@@ -7,40 +7,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes
+from outbox.cli import Engine, Json, Master, Processes, Yes, option
 from outbox.cli.progress import meter
-
-if TYPE_CHECKING:
-    from outbox.ops.reindex.comparison import Progress
-    from outbox.ops.reindex.verify import Verification
-    from outbox.policy.drift import DriftFinding
-import sys
-from typing import TYPE_CHECKING
-
-from outbox.cli import Yes
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
+    from outbox.ops.reindex.comparison import Progress
     from outbox.ops.reindex.repair import Repaired, RepairPlan
+    from outbox.ops.reindex.verify import Verification
+    from outbox.policy.drift import DriftFinding
 
 commands = typer.Typer()
 
-Type = Annotated[str | None, typer.Option("--type", "--entity-type", help="Only this entity type.", metavar="TYPE")]
-Target = Annotated[
-    str | None, typer.Option("--target", help="Only this target; left out: every target of the settings.")
-]
-Rate = Annotated[float, typer.Option("--rate", help="Most documents per second; 0: no limit.", metavar="N")]
+Type = Annotated[str | None, option("--type --entity-type", "Only this entity type.", "TYPE")]
+Target = Annotated[str | None, option("--target", "Only this target; left out: every target of the settings.")]
+Rate = Annotated[float, option("--rate", "Most documents per second; 0: no limit.", "N")]
 DRIFT_FOUND, INCONCLUSIVE = 1, 3
 
 
 @commands.command(rich_help_panel="Index")
 def verify(
     entity_type: Type = None,
-    sample: Annotated[int | None, typer.Option("--sample", help="Compare a random sample of N.", metavar="N")] = None,
+    sample: Annotated[int | None, option("--sample", "Compare a random sample of N.", "N")] = None,
     target: Target = None,
-    index: Annotated[
-        str | None, typer.Option("--index", help="Compare with this index in place of the target.", metavar="NAME")
-    ] = None,
+    index: Annotated[str | None, option("--index", "Compare with this index in place of the target.", "NAME")] = None,
     rate: Rate = 2000.0,
     parallel: Processes = None,
     engine: Engine = "local",
@@ -71,10 +61,7 @@ def verify(
     with cli.open_reindex() as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
-    if json:
-        cli.as_json(found.as_json())
-    else:
-        print_verification(found)
+    cli.answer(found.as_json(), lambda: print_verification(found), json=json)
     leave_by(found)
 
 
@@ -108,23 +95,20 @@ def leave_by(found: Verification) -> None:
 
 @commands.command(rich_help_panel="Index")
 def repair(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Only show what would be written.")] = False,
     entity_type: Type = None,
     target: Target = None,
-    limit: Annotated[int, typer.Option("--limit", help="Events at most.", metavar="N")] = 10_000,
-    rate: Annotated[float, typer.Option("--rate", help="Most events per second; 0: no limit.", metavar="N")] = 500.0,
-    compare_rate: Annotated[
-        float, typer.Option("--compare-rate", help="Most documents compared per second.", metavar="N")
-    ] = 2000.0,
+    limit: Annotated[int, option("--limit", "Events at most.", "N")] = 10_000,
+    rate: Annotated[float, option("--rate", "Most events per second; 0: no limit.", "N")] = 500.0,
+    compare_rate: Annotated[float, option("--compare-rate", "Most documents compared per second.", "N")] = 2000.0,
     expect_deletes: Annotated[
-        int | None,
-        typer.Option("--expect-deletes", help="Needed when unusually many documents go: how many may.", metavar="N"),
+        int | None, option("--expect-deletes", "Needed when unusually many documents go: how many may.", "N")
     ] = None,
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
-    by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox repair",
+    by: cli.ByShell = None,
+    reason: cli.Why = "outbox repair",
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -143,7 +127,7 @@ def repair(
     """
     from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
 
-    if not (dry_run or yes or (sys.stdin.isatty() and sys.stderr.isatty())):
+    if not (dry_run or yes or cli.can_ask()):
         raise UsageError("give --dry-run to compare only or --yes to write: there is no terminal to ask on")
     person = by or cli.person()
     wish = VerifyOptions(entity_type, None, compare_rate, target, by=person)
@@ -181,11 +165,7 @@ def _print_plan(plan: RepairPlan, *, json: bool) -> None:
 
 def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
     if json:
-        result = {
-            "batch": repaired.batch,
-            "written": repaired.written,
-            "repaired": repaired.by_kind,
-        }
+        result = {"batch": repaired.batch, "written": repaired.written, "repaired": repaired.by_kind}
         cli.as_json({"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now})
         return
     right = f", {repaired.right_by_now:,} were right by now" if repaired.right_by_now else ""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Json, option
 from outbox.errors import ConfigProblem, ConfigurationError, DependencyDown, OutboxError, UsageError
 
 commands = typer.Typer()
@@ -44,9 +44,9 @@ def try_(json: Json = False) -> None:
 @webhook.command()
 def verify(
     body: Annotated[Path, typer.Argument(help="File with the raw body; `-` is stdin.", metavar="BODY")],
-    id: Annotated[str, typer.Option("--id", help="Header webhook-id.")],
-    timestamp: Annotated[str, typer.Option("--timestamp", help="Header webhook-timestamp.")],
-    signature: Annotated[str, typer.Option("--signature", help="Header webhook-signature.")],
+    id: Annotated[str, option("--id", "Header webhook-id.")],
+    timestamp: Annotated[str, option("--timestamp", "Header webhook-timestamp.")],
+    signature: Annotated[str, option("--signature", "Header webhook-signature.")],
     json: Json = False,
 ) -> None:
     """Check that a message was signed with OUTBOX_WEBHOOK_SECRET and is fresh. Exit 1 if not.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import SecretStr
@@ -17,6 +16,7 @@ from outbox.config.declaration import (
     Section,
     ServerAddresses,
     cloud_address,
+    no_entries,
     setting,
 )
 from outbox.errors import ConfigProblem, ConfigurationError
@@ -30,46 +30,26 @@ def _same_as_url(validated: dict[str, Any]) -> Any:
     return validated.get("url")
 
 
+def _address(variable: str, default: Any, default_text: str) -> Any:
+    return setting(variable, default, default_text, accepts=_DSN, secret=True, show=redact_dsn)
+
+
 class DatabaseSettings(Section):
     """PostgreSQL: its address."""
 
-    url: Dsn | None = setting(
-        "DATABASE_URL",
-        default_text="required",
-        meaning="The PostgreSQL database that holds the outbox table.",
-        tradeoff="`postgresql+psycopg://` is accepted too. It is never shown with its password.",
-        accepts=_DSN,
-        secret=True,
-        show=redact_dsn,
-    )
-    direct_url: Dsn | None = setting(
-        "OUTBOX_DIRECT_DATABASE_URL",
-        default_factory=_same_as_url,
-        default_text="`DATABASE_URL`",
-        meaning="The same database without pgbouncer, for `migrate` and LISTEN.",
-        tradeoff="Needed if `DATABASE_URL` goes through a pooler in transaction mode: neither works there.",
-        accepts=_DSN,
-        secret=True,
-        show=redact_dsn,
-    )
-    read_url: Dsn | None = setting(
-        "OUTBOX_READ_DATABASE_URL",
-        default_factory=_same_as_url,
-        default_text="`DATABASE_URL`",
-        meaning="A replica of the same database, for what `verify` and the plan of `repair` read.",
-        tradeoff="Takes load off the primary; what differs is read again there. What is written is never read from a"
-        " replica: it may lag behind the version that was drawn, and old content would win.",
-        accepts=_DSN,
-        secret=True,
-        show=redact_dsn,
-    )
-    prepare: bool = setting(
-        "OUTBOX_PREPARE",
-        True,
-        meaning="No effect: statements are never prepared.",
-        tradeoff="Accepted so that older configurations stay valid. Unprepared statements work behind every pooler, and"
-        " no plan gets stale.",
-    )
+    url: Dsn | None = _address("DATABASE_URL", None, "required")
+    """The PostgreSQL database that holds the outbox table. `postgresql+psycopg://` is accepted too. It is never shown
+    with its password."""
+    direct_url: Dsn | None = _address("OUTBOX_DIRECT_DATABASE_URL", _same_as_url, "`DATABASE_URL`")
+    """The same database without pgbouncer, for `migrate` and LISTEN. Needed if `DATABASE_URL` goes through a pooler in
+    transaction mode: neither works there."""
+    read_url: Dsn | None = _address("OUTBOX_READ_DATABASE_URL", _same_as_url, "`DATABASE_URL`")
+    """A replica of the same database, for what `verify` and the plan of `repair` read. Takes load off the primary; what
+    differs is read again there. What is written is never read from a replica: it may lag behind the version that was
+    drawn, and old content would win."""
+    prepare: bool = setting("OUTBOX_PREPARE", True)
+    """No effect: statements are never prepared. Accepted so that older configurations stay valid. Unprepared statements
+    work behind every pooler, and no plan gets stale."""
     url_file: Path | None = None
     direct_url_file: Path | None = None
     read_url_file: Path | None = None
@@ -106,92 +86,59 @@ class ElasticSettings(Section):
     url: ServerAddresses = setting(
         "ELASTIC_URL",
         "http://localhost:9200",
-        meaning="The search server, Elasticsearch or OpenSearch, or several nodes of one cluster.",
-        tradeoff="With several, requests go round; a node that does not answer is left out and asked again later, and"
-        " the others take its requests. Credentials have settings of their own, the same for all nodes.",
         accepts="`http://host:9200` or `https://host:9200`, or a list of them separated by commas; credentials go to"
         " `ELASTIC_USERNAME` and `ELASTIC_PASSWORD`, or `ELASTIC_API_KEY`",
-        # A rejected address is not repeated either: its query may hold a key.
-        show=redact_dsn,
+        show=redact_dsn,  # a rejected address is not repeated either: its query may hold a key
     )
+    """The search server, Elasticsearch or OpenSearch, or several nodes of one cluster. With several, requests go round;
+    a node that does not answer is left out and asked again later, and the others take its requests. Credentials have
+    settings of their own, the same for all nodes."""
     cloud_id: CloudId | None = setting(
-        "ELASTIC_CLOUD_ID",
-        meaning="The Cloud ID of a deployment in Elastic Cloud, instead of `ELASTIC_URL`.",
-        tradeoff="It holds an address and no secret; credentials are needed as well.",
-        accepts="the Cloud ID as the deployment's page shows it, `NAME:BASE64`",
-        show=redact_dsn,  # as above: it may be a key that was put into the wrong variable
+        "ELASTIC_CLOUD_ID", accepts="the Cloud ID as the deployment's page shows it, `NAME:BASE64`", show=redact_dsn
     )
-    product: Literal["auto", "elasticsearch", "opensearch"] = setting(
-        "ELASTIC_PRODUCT",
-        "auto",
-        meaning="Which product the server is.",
-        tradeoff="`auto` asks it. Name it where the credentials may not ask (`GET /`), or where a proxy removes the"
-        " header by which Elasticsearch names itself.",
-    )
+    """The Cloud ID of a deployment in Elastic Cloud, instead of `ELASTIC_URL`. It holds an address and no secret;
+    credentials are needed as well."""
+    product: Literal["auto", "elasticsearch", "opensearch"] = setting("ELASTIC_PRODUCT", "auto")
+    """Which product the server is. `auto` asks it. Name it where the credentials may not ask (`GET /`), or where a
+    proxy removes the header by which Elasticsearch names itself."""
     index: IndexName = setting(
-        "ELASTIC_INDEX",
-        "search-index",
-        meaning="The index or alias that documents are written to.",
-        tradeoff="An alias lets `outbox rebuild` swap the index behind it.",
-        accepts="a lower case index or alias name without wildcards",
+        "ELASTIC_INDEX", "search-index", accepts="a lower case index or alias name without wildcards"
     )
+    """The index or alias that documents are written to. An alias lets `outbox rebuild` swap the index behind it."""
     index_map: IndexMap = setting(
         "ELASTIC_INDEX_MAP",
-        default_factory=lambda: MappingProxyType({}),
-        default_text="`{}`",
-        meaning="Index per entity type; all other types go to `ELASTIC_INDEX`.",
-        tradeoff="More than one target needs `outbox migrate --by-type`.",
+        no_entries,
+        "`{}`",
         accepts='JSON, such as `{"article": "articles"}`, with lower case index names',
     )
-    api_key: OneLineSecret | None = setting(
-        "ELASTIC_API_KEY",
-        meaning="API key, encoded as Elasticsearch returns it.",
-        tradeoff="Better than a password: it can be limited to the index. OpenSearch has keys from 3.7 on.",
-        accepts="the encoded key on one line",
-        secret=True,
-    )
-    username: str | None = setting(
-        "ELASTIC_USERNAME",
-        meaning="User name for basic authentication.",
-        tradeoff="Together with `ELASTIC_PASSWORD`; not together with `ELASTIC_API_KEY`.",
-    )
-    password: OneLineSecret | None = setting(
-        "ELASTIC_PASSWORD",
-        meaning="Password for basic authentication.",
-        accepts="the password on one line",
-        secret=True,
-    )
+    """Index per entity type; all other types go to `ELASTIC_INDEX`. More than one target needs `outbox migrate
+    --by-type`."""
+    api_key: OneLineSecret | None = setting("ELASTIC_API_KEY", accepts="the encoded key on one line", secret=True)
+    """API key, encoded as Elasticsearch returns it. Better than a password: it can be limited to the index. OpenSearch
+    has keys from 3.7 on."""
+    username: str | None = setting("ELASTIC_USERNAME")
+    """User name for basic authentication. Together with `ELASTIC_PASSWORD`; not together with `ELASTIC_API_KEY`."""
+    password: OneLineSecret | None = setting("ELASTIC_PASSWORD", accepts="the password on one line", secret=True)
+    """Password for basic authentication."""
     aws_region: str | None = setting(
-        "ELASTIC_AWS_REGION",
-        pattern=r"^[a-z0-9-]{1,40}$",
-        meaning="Sign every request (AWS SigV4) for a domain of Amazon OpenSearch Service in this region.",
-        tradeoff="Needs `pip install 'outbox-projector[aws]'`. The credentials are those that botocore finds: `AWS_*`,"
-        " its files, or the role of the machine or pod. Not together with `ELASTIC_API_KEY`, `ELASTIC_USERNAME` or"
-        " `ELASTIC_PASSWORD`.",
-        accepts="a region such as `eu-central-1`",
+        "ELASTIC_AWS_REGION", pattern=r"^[a-z0-9-]{1,40}$", accepts="a region such as `eu-central-1`"
     )
+    """Sign every request (AWS SigV4) for a domain of Amazon OpenSearch Service in this region. Needs `pip install
+    'outbox-projector[aws]'`. The credentials are those that botocore finds: `AWS_*`, its files, or the role of the
+    machine or pod. Not together with `ELASTIC_API_KEY`, `ELASTIC_USERNAME` or `ELASTIC_PASSWORD`."""
     aws_service: str = setting(
         "ELASTIC_AWS_SERVICE",
         "es",
         pattern=r"^[a-z0-9-]{1,40}$",
-        meaning="The service in the signature.",
-        tradeoff="`execute-api` where an API Gateway is before the domain. `aoss`, OpenSearch Serverless, is refused:"
-        " it lacks what projection needs.",
         accepts="`es`, or the name of a service that checks the signature instead",
     )
-    ca_certs: Path | None = setting(
-        "ELASTIC_CA_CERTS",
-        default_text="the system's",
-        meaning="File of certificate authorities that sign the server's certificate.",
-        accepts="the path of a readable PEM file",
-    )
-    timeout_seconds: float = setting(
-        "ELASTIC_TIMEOUT_SECONDS",
-        30.0,
-        gt=0,
-        meaning="Longest wait for one request, connect to last byte.",
-        tradeoff="The effective deadline is the smallest of this, 0.7 x lease and grace - 5 s.",
-    )
+    """The service in the signature. `execute-api` where an API Gateway is before the domain. `aoss`, OpenSearch
+    Serverless, is refused: it lacks what projection needs."""
+    ca_certs: Path | None = setting("ELASTIC_CA_CERTS", None, "the system's", accepts="the path of a readable PEM file")
+    """File of certificate authorities that sign the server's certificate."""
+    timeout_seconds: float = setting("ELASTIC_TIMEOUT_SECONDS", 30.0, gt=0)
+    """Longest wait for one request, connect to last byte. The effective deadline is the smallest of this, 0.7 x lease
+    and grace - 5 s."""
     api_key_file: Path | None = None
     password_file: Path | None = None
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic.fields import FieldInfo
 
+T = TypeVar("T")
 INDEX_FORBIDDEN = set('\\/*?"<>| ,#:')
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -30,11 +31,6 @@ PLAIN_DSN = re.compile(
     rf"postgres(?:ql)?://(?:{_WORD}+(?::{_WORD}*)?@)?[A-Za-z0-9.-]+(?::[0-9]{{1,5}})?(?:/{_WORD}*)?"
     rf"(?:\?{_OPTION}(?:&{_OPTION})*)?"
 )
-
-
-def lower_case(value: Any) -> Any:
-    """INFO and info mean the same."""
-    return value.lower() if isinstance(value, str) else value
 
 
 def _listed(value: Any) -> Any:
@@ -66,6 +62,11 @@ def _mapped(value: Any) -> Any:
 
 def _frozen(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(value))
+
+
+def no_entries() -> Mapping[str, Any]:
+    """The default of a map."""
+    return _frozen({})
 
 
 def is_readable_file(path: Path) -> bool:
@@ -229,17 +230,10 @@ CommaList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 NetworkList = Annotated[tuple[Annotated[str, AfterValidator(network)], ...], BeforeValidator(_listed)]
 IndexName = Annotated[str, AfterValidator(index_name)]
 EntityType = Annotated[str, Field(min_length=1)]
-IndexMap = Annotated[Mapping[EntityType, IndexName], BeforeValidator(_mapped), AfterValidator(_frozen)]
-KindCounts = Annotated[
-    Mapping[EntityType, Annotated[int, Field(ge=1, strict=True)]],
-    BeforeValidator(_mapped),
-    AfterValidator(_frozen),
-]
-KindRates = Annotated[
-    Mapping[EntityType, Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]],
-    BeforeValidator(_mapped),
-    AfterValidator(_frozen),
-]
+Mapped = Annotated[Mapping[EntityType, T], BeforeValidator(_mapped), AfterValidator(_frozen)]
+IndexMap = Mapped[IndexName]
+KindCounts = Mapped[Annotated[int, Field(ge=1, strict=True)]]
+KindRates = Mapped[Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]]
 RelationName = Annotated[str, AfterValidator(relation_name)]
 HttpAddress = Annotated[str, AfterValidator(http_address)]
 ServerAddress = Annotated[str, AfterValidator(server_address)]
@@ -268,8 +262,6 @@ class Variable:
     name: str
     section: str
     field: str
-    meaning: str
-    tradeoff: str
     default: str
     accepts: str
     secret: bool
@@ -283,58 +275,35 @@ class Variable:
 
 
 def setting(
-    variable: str,
+    name: str,
     default: Any = None,
-    *,
-    meaning: str,
-    tradeoff: str = "",
-    default_factory: Callable[..., Any] | None = None,
     default_text: str | None = None,
+    *,
     accepts: str = "",
     secret: bool = False,
     aliases: tuple[str, ...] = (),
     show: Callable[[str], str] | None = None,
     **constraints: Any,
 ) -> Any:
-    """A field with its variable. Returns Any, as pydantic's Field does, to fit any declared type."""
-    about: dict[str, Any] = {
-        "variable": variable,
-        "tradeoff": tradeoff,
-        "default": default_text if default_text is not None else _as_text(default),
-        "accepts": accepts,
-        "secret": secret,
-        "aliases": aliases,
-        "show": show,
-    }
-    if longest := _LONGEST.get(variable.rpartition("_")[2]):
+    """A field with its variable; the docs take what it means from the text below it. A default that is a function is
+    called. Returns Any, as pydantic's Field does, to fit any declared type."""
+    about: dict[str, Any] = {"name": name, "default": default_text or _as_text(default), "accepts": accepts}
+    about |= {"secret": secret, "aliases": aliases, "show": show}
+    if longest := _LONGEST.get(name.rpartition("_")[2]):
         constraints = {"le": longest, "allow_inf_nan": False} | constraints
-    origin = {"default_factory": default_factory} if default_factory else {"default": default}
-    hidden = secret or show is not None
-    return Field(**origin, description=meaning, json_schema_extra=about, repr=not hidden, **constraints)
+    constraints["default_factory" if callable(default) else "default"] = default
+    return Field(json_schema_extra=about, repr=not secret and show is None, **constraints)
 
 
 def variables_of(model: type[BaseModel], section: str = "") -> Iterator[Variable]:
     """Every variable of a settings tree, in the order of its declaration."""
-    for name, info in model.model_fields.items():
+    for field, info in model.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
-            yield from variables_of(info.annotation, name)
+            yield from variables_of(info.annotation, field)
         elif isinstance(info.json_schema_extra, dict):
-            yield _described(section, name, info, dict(info.json_schema_extra))
-
-
-def _described(section: str, field: str, info: FieldInfo, about: dict[str, Any]) -> Variable:
-    return Variable(
-        name=about["variable"],
-        section=section,
-        field=field,
-        meaning=info.description or "",
-        tradeoff=about["tradeoff"],
-        default=about["default"],
-        accepts=about["accepts"] or _accepted(info),
-        secret=about["secret"],
-        aliases=about["aliases"],
-        show=about["show"],
-    )
+            about: dict[str, Any] = dict(info.json_schema_extra)
+            about["accepts"] = about["accepts"] or _accepted(info)
+            yield Variable(section=section, field=field, **about)
 
 
 def _accepted(info: FieldInfo) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 
 from outbox.config.connections import NO_DATABASE
-from outbox.config.declaration import Section, Variable, short
+from outbox.config.declaration import Variable, short
 from outbox.config.settings import VARIABLES, Settings, Source, cross_problems
 from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.redact import redact_dsn
@@ -40,13 +40,6 @@ class Given:
     file: Path | None = None
 
 
-@dataclass(frozen=True)
-class Unusable:
-    """A value that was given twice, or in a file that cannot be read."""
-
-    problem: ConfigProblem
-
-
 def load_settings(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, object] = _NO_FLAGS,
@@ -54,7 +47,7 @@ def load_settings(
     require_database: bool = True,
 ) -> Settings:
     """Flags (by variable name; None means not given) override the environment, which overrides defaults."""
-    if strange := unknown_flags(flags):
+    if strange := sorted(set(flags) - set(VARIABLES)):  # our bug, not the user's mistake
         raise ValueError(f"flags that are not variables: {', '.join(strange)}")
     environ = os.environ if environ is None else environ
     given, problems = _gather(present(environ), flags)
@@ -91,11 +84,11 @@ def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[di
     given: dict[str, Given] = {}
     problems: list[ConfigProblem] = []
     for variable in VARIABLES.values():
-        found = find(variable, environ, flags)
-        if isinstance(found, Unusable):
-            problems.append(found.problem)
-        elif found is not None:
-            given[variable.name] = found
+        try:
+            if (found := find(variable, environ, flags)) is not None:
+                given[variable.name] = found
+        except ConfigurationError as unusable:
+            problems += unusable.problems
     return given, problems
 
 
@@ -111,18 +104,14 @@ def _build(given: Mapping[str, Given]) -> tuple[Settings, list[ConfigProblem]]:
 
 
 def _tree(given: Mapping[str, Given]) -> dict[str, Any]:
-    tree: dict[str, Any] = {name: {} for name, info in Settings.model_fields.items() if _is_section(info.annotation)}
+    tree: dict[str, Any] = {}
     for name, found in given.items():
         variable = VARIABLES[name]
-        place = tree[variable.section] if variable.section else tree
+        place = tree.setdefault(variable.section, {}) if variable.section else tree
         place[variable.field] = found.value
         if found.file is not None:
             place[f"{variable.field}_file"] = found.file
     return tree
-
-
-def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
 def _rejected(error: ValidationError, given: Mapping[str, Given]) -> Iterator[ConfigProblem]:
@@ -189,30 +178,23 @@ def _is_nearly_ours(name: str, known: Sequence[str], environ: Mapping[str, str])
     return bool(difflib.get_close_matches(name, known, n=1, cutoff=_NEARLY))
 
 
-def unknown_flags(flags: Mapping[str, object]) -> Sequence[str]:
-    """Flags come from our own commands, so a wrong one is our bug, not the user's mistake."""
-    return sorted(set(flags) - set(VARIABLES))
-
-
-def find(variable: Variable, environ: Mapping[str, str], flags: Mapping[str, object]) -> Given | Unusable | None:
-    """The value of one variable: flag, then environment or file, else none."""
+def find(variable: Variable, environ: Mapping[str, str], flags: Mapping[str, object]) -> Given | None:
+    """The value of one variable: flag, then environment or file, else none. Raises for what cannot be used."""
     flag = flags.get(variable.name)
     if flag is not None and flag not in ((), []):
         return Given(flag, "flag")
     names = [name for name in (variable.name, *variable.aliases) if name in environ]
     file_name = f"{variable.name}_FILE"
-    if variable.secret and file_name in environ:
-        return _contradiction(variable, [*names, file_name]) if names else _from_file(file_name, environ[file_name])
-    if len({environ[name].strip() for name in names}) > 1:
-        return _contradiction(variable, names)
+    from_file = [file_name] if variable.secret and file_name in environ else []
+    if (from_file and names) or len({environ[name].strip() for name in names}) > 1:
+        what = f"is given by {' and by '.join(names + from_file)}"
+        raise ConfigurationError([ConfigProblem(variable.name, what, "Keep one of them.")])
+    if from_file:
+        return _from_file(file_name, environ[file_name])
     return Given(environ[names[0]].strip(), "environment") if names else None
 
 
-def _contradiction(variable: Variable, names: list[str]) -> Unusable:
-    return Unusable(ConfigProblem(variable.name, f"is given by {' and by '.join(names)}", "Keep one of them."))
-
-
-def _from_file(name: str, path: str) -> Given | Unusable:
+def _from_file(name: str, path: str) -> Given:
     file = Path(path.strip())
     try:
         return Given(read_secret_file(file), "file", file)
@@ -220,7 +202,8 @@ def _from_file(name: str, path: str) -> Given | Unusable:
         what = f"cannot be read: {short(file)} ({error.strerror or type(error).__name__})"
     except ValueError as error:
         what = f"cannot be used: {short(file)} {error}"
-    return Unusable(ConfigProblem(name, what, "Give the path of a readable file that holds only the secret."))
+    remedy = "Give the path of a readable file that holds only the secret."
+    raise ConfigurationError([ConfigProblem(name, what, remedy)])
 
 
 def read_secret_file(path: Path) -> str:

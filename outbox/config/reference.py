@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator
+from itertools import pairwise
 
 from outbox.config.declaration import Section, Variable
 from outbox.config.settings import VARIABLES, Settings
@@ -32,26 +35,30 @@ def render_reference() -> str:
 
 
 def _sections() -> Iterator[str]:
-    sections = dict.fromkeys(variable.section for variable in VARIABLES.values())
-    for section in sections:
-        rows = [_row(variable) for variable in VARIABLES.values() if variable.section == section]
-        yield "\n".join([f"## {section or 'projection'}\n", f"{_about(section)}\n", _TABLE, *rows, ""])
+    for section in dict.fromkeys(variable.section for variable in VARIABLES.values()):
+        kind = getattr(Settings(), section) if section else Settings()
+        texts = texts_of(type(kind))
+        rows = [_row(variable, texts[variable.field]) for variable in VARIABLES.values() if variable.section == section]
+        about = kind.__doc__ if section else _GENERAL
+        yield "\n".join([f"## {section or 'projection'}\n", f"{about}\n", _TABLE, *rows, ""])
 
 
-def _about(section: str) -> str:
-    if not section:
-        return _GENERAL
-    kind = Settings.model_fields[section].annotation
-    assert isinstance(kind, type)
-    assert issubclass(kind, Section)
-    return kind.__doc__ or ""
+def texts_of(section: type[Section]) -> dict[str, str]:
+    """What stands below each field in its source: read only here, so that no start pays for it."""
+    (declared,) = ast.parse(inspect.getsource(section)).body
+    assert isinstance(declared, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(declared.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
 
 
-def _row(variable: Variable) -> str:
+def _row(variable: Variable, text: str) -> str:
     names = [variable.name, *([f"{variable.name}_FILE"] if variable.secret else ())]
     shown = "<br>".join(f"`{name}`" for name in names)
     also = "".join(f"<br>also `{alias}`" for alias in variable.aliases)
-    text = " ".join(part for part in (variable.meaning, variable.tradeoff) if part)
     cells = (shown + also, _code(variable.default), variable.accepts, text)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

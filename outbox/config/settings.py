@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +20,7 @@ from outbox.config.declaration import (
     Section,
     Variable,
     is_readable_file,
+    no_entries,
     setting,
     short,
     variables_of,
@@ -51,6 +51,10 @@ from outbox.policy.redact import MASK
 COMPOSED_ID = "{entity_type}:{entity_id}"
 SERVERLESS = "aoss"
 _SERVERLESS_HOST = re.compile(r"\.aoss\.amazonaws\.com(\.cn)?\Z")
+_NO_SERVERLESS = (
+    "names Amazon OpenSearch Serverless, which lacks what projection needs",
+    "Use a domain of Amazon OpenSearch Service, or a cluster of your own.",
+)
 Source = Literal["flag", "environment", "file", "default"]
 
 
@@ -59,45 +63,30 @@ class Settings(Section):
 
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     elastic: ElasticSettings = Field(default_factory=ElasticSettings)
-    source: Literal["postgres", "kafka"] = setting(
-        "OUTBOX_SOURCE",
-        "postgres",
-        meaning="Where events come from.",
-        tradeoff="`kafka` reads them from a topic, and PostgreSQL keeps only the exceptions (docs/kafka.md). It needs"
-        " `pip install 'outbox-projector[kafka]'`.",
-    )
+    source: Literal["postgres", "kafka"] = setting("OUTBOX_SOURCE", "postgres")
+    """Where events come from. `kafka` reads them from a topic, and PostgreSQL keeps only the exceptions
+    (docs/kafka.md). It needs `pip install 'outbox-projector[kafka]'`."""
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
     connect: ConnectSettings = Field(default_factory=ConnectSettings)
-    document_id: Literal["{entity_type}:{entity_id}", "{entity_id}"] = setting(
-        "OUTBOX_DOCUMENT_ID",
-        COMPOSED_ID,
-        meaning="How a document's `_id` is built.",
-        tradeoff="Use `{entity_id}` only if ids are unique across all types of an index. A change needs a rebuild.",
-    )
+    document_id: Literal["{entity_type}:{entity_id}", "{entity_id}"] = setting("OUTBOX_DOCUMENT_ID", COMPOSED_ID)
+    """How a document's `_id` is built. Use `{entity_id}` only if ids are unique across all types of an index. A change
+    needs a rebuild."""
     documents: RelationName = setting(
-        "OUTBOX_DOCUMENTS",
-        "search_documents",
-        meaning="View with the documents of upserts that have no payload.",
-        tradeoff="The view gives the current state; a payload gives the state when the event was written.",
-        accepts="a view's name, with its schema or without",
+        "OUTBOX_DOCUMENTS", "search_documents", accepts="a view's name, with its schema or without"
     )
+    """View with the documents of upserts that have no payload. The view gives the current state; a payload gives the
+    state when the event was written."""
     projection: str = setting(
         "OUTBOX_PROJECTION",
         "search_index_to_elastic",
         min_length=1,
         max_length=100,
         pattern=r"^[A-Za-z0-9_.:-]+$",
-        meaning="The `projection` label of all metrics and log lines.",
-        tradeoff="Dashboards and alerts select by it: change them together.",
         accepts="1 to 100 letters, digits, `_`, `.`, `:` or `-`",
     )
-    redact_fields: CommaList = setting(
-        "OUTBOX_REDACT_FIELDS",
-        (),
-        meaning="Field names to mask wherever a payload is shown.",
-        tradeoff="Elasticsearch still receives the document unchanged.",
-        accepts="field names separated by commas",
-    )
+    """The `projection` label of all metrics and log lines. Dashboards and alerts select by it: change them together."""
+    redact_fields: CommaList = setting("OUTBOX_REDACT_FIELDS", (), accepts="field names separated by commas")
+    """Field names to mask wherever a payload is shown. Elasticsearch still receives the document unchanged."""
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     batch: BatchSettings = Field(default_factory=BatchSettings)
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
@@ -113,7 +102,7 @@ class Settings(Section):
     console: ConsoleSettings = Field(default_factory=ConsoleSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
-    _sources: Mapping[str, Source] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
+    _sources: Mapping[str, Source] = PrivateAttr(default_factory=no_entries)
 
     @property
     def request_deadline_seconds(self) -> float:
@@ -145,11 +134,8 @@ class Settings(Section):
     def redacted(self) -> dict[str, dict[str, Any]]:
         """Every variable with its value, secrets masked, and where it came from."""
         return {
-            variable.name: {
-                "value": shown(variable, self.value_of(variable)),
-                "source": self.source_of(variable.name),
-            }
-            for variable in VARIABLES.values()
+            name: {"value": shown(variable, self.value_of(variable)), "source": self.source_of(name)}
+            for name, variable in VARIABLES.items()
         }
 
     def value_of(self, variable: Variable) -> Any:
@@ -158,24 +144,16 @@ class Settings(Section):
 
     def check_console(self) -> None:
         """Refuse a console that others could reach without a token. Only the console process calls this."""
-        problems = _console_problems(self.console)
-        if problems:
-            raise ConfigurationError(problems)
-
-
-def _console_problems(console: ConsoleSettings) -> list[ConfigProblem]:
-    host, tokens_file = console.host, console.tokens_file
-    remedy = "Make one with `outbox console token NAME --role R`, or set OUTBOX_CONSOLE_HOST=127.0.0.1."
-    if tokens_file is None and not is_loopback(host):
-        return [ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)]
-    if tokens_file is None and console.trusted_proxies:
-        return [
-            ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", "is required behind OUTBOX_CONSOLE_TRUSTED_PROXIES", remedy)
-        ]
-    if tokens_file is not None and not is_readable_file(tokens_file):
-        what = f"names no readable file: {short(tokens_file)}"
-        return [ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", what, remedy)]
-    return []
+        host, file = self.console.host, self.console.tokens_file
+        if file is not None:
+            what = "" if is_readable_file(file) else f"names no readable file: {short(file)}"
+        elif not is_loopback(host):
+            what = f"is required when the console listens on {host}"
+        else:
+            what = "is required behind OUTBOX_CONSOLE_TRUSTED_PROXIES" if self.console.trusted_proxies else ""
+        if what:
+            remedy = "Make one with `outbox console token NAME --role R`, or set OUTBOX_CONSOLE_HOST=127.0.0.1."
+            raise ConfigurationError([ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", what, remedy)])
 
 
 def is_loopback(host: str) -> bool:
@@ -205,33 +183,35 @@ def shown(variable: Variable, value: Any) -> Any:
 VARIABLES: Mapping[str, Variable] = MappingProxyType({v.name: v for v in variables_of(Settings)})
 
 
-Problems = Callable[[Settings], Iterator[ConfigProblem]]
+Rule = Callable[[Settings], Iterator[ConfigProblem]]
+RULES: list[tuple[frozenset[str], Rule]] = []
 
 
-@dataclass(frozen=True)
-class CrossRule:
-    """A rule, and the variables it reads. It is skipped while one of these is itself invalid."""
+def _rule(*reads: str) -> Callable[[Rule], Rule]:
+    """Adds a rule with the variables it reads. It is skipped while one of these is itself invalid."""
 
-    reads: frozenset[str]
-    problems: Problems
-
-
-RULES: list[CrossRule] = []
-
-
-def _rule(*reads: str) -> Callable[[Problems], Problems]:
-    def register(problems: Problems) -> Problems:
-        RULES.append(CrossRule(frozenset(reads), problems))
-        return problems
+    def register(rule: Rule) -> Rule:
+        RULES.append((frozenset(reads), rule))
+        return rule
 
     return register
 
 
 def cross_problems(settings: Settings, wrong: frozenset[str]) -> Iterator[ConfigProblem]:
     """All problems between settings whose own values are valid."""
-    for rule in RULES:
-        if not rule.reads & wrong:
-            yield from rule.problems(settings)
+    for reads, rule in RULES:
+        if not reads & wrong:
+            yield from rule(settings)
+
+
+def _unreadable(variable: str, file: Path | None) -> Iterator[ConfigProblem]:
+    if file is not None and not is_readable_file(file):
+        yield ConfigProblem(variable, f"names no readable file: {short(file)}", "Give the path of a PEM file.")
+
+
+def _alone(first: str, one: object, second: str, other: object) -> Iterator[ConfigProblem]:
+    if bool(one) != bool(other):
+        yield ConfigProblem(first if one else second, "is set without the other of the two", "Set both or neither.")
 
 
 @_rule("OUTBOX_LEASE_SECONDS", "OUTBOX_HEARTBEAT_SECONDS")
@@ -262,10 +242,7 @@ def _types_not_in_both(settings: Settings) -> Iterator[ConfigProblem]:
 def _types_fit_composed_id(settings: Settings) -> Iterator[ConfigProblem]:
     if settings.document_id != COMPOSED_ID:
         return
-    named = {
-        "OUTBOX_ENTITY_TYPES": settings.worker.entity_types,
-        "ELASTIC_INDEX_MAP": settings.elastic.index_map,
-    }
+    named = {"OUTBOX_ENTITY_TYPES": settings.worker.entity_types, "ELASTIC_INDEX_MAP": settings.elastic.index_map}
     for variable, types in named.items():
         bad = sorted(name for name in types if ":" in name)
         if bad:
@@ -294,9 +271,8 @@ def _signature_is_the_only_login(settings: Settings) -> Iterator[ConfigProblem]:
         what = "is set together with ELASTIC_API_KEY, ELASTIC_USERNAME or ELASTIC_PASSWORD"
         yield ConfigProblem(region, what, "Keep it for a domain of AWS that checks signatures, else keep the other.")
     elif elastic.cloud_id is not None:
-        yield ConfigProblem(
-            region, "is set together with ELASTIC_CLOUD_ID", "Elastic Cloud takes no signatures: unset it."
-        )
+        what = "is set together with ELASTIC_CLOUD_ID"
+        yield ConfigProblem(region, what, "Elastic Cloud takes no signatures: unset it.")
     elif find_spec("botocore") is None:
         what = "is set, but botocore is not installed, which signs the requests"
         yield ConfigProblem(region, what, "Run `pip install 'outbox-projector[aws]'`, or leave it unset.")
@@ -305,18 +281,13 @@ def _signature_is_the_only_login(settings: Settings) -> Iterator[ConfigProblem]:
 @_rule("ELASTIC_AWS_SERVICE")
 def _no_serverless(settings: Settings) -> Iterator[ConfigProblem]:
     if settings.elastic.aws_service == SERVERLESS:
-        yield _serverless("ELASTIC_AWS_SERVICE")
+        yield ConfigProblem("ELASTIC_AWS_SERVICE", *_NO_SERVERLESS)
 
 
 @_rule("ELASTIC_URL")
 def _no_serverless_address(settings: Settings) -> Iterator[ConfigProblem]:
     if any(_SERVERLESS_HOST.search(urlsplit(url).hostname or "") for url in settings.elastic.url.split(",")):
-        yield _serverless("ELASTIC_URL")
-
-
-def _serverless(name: str) -> ConfigProblem:
-    what = "names Amazon OpenSearch Serverless, which lacks what projection needs"
-    return ConfigProblem(name, what, "Use a domain of Amazon OpenSearch Service, or a cluster of your own.")
+        yield ConfigProblem("ELASTIC_URL", *_NO_SERVERLESS)
 
 
 @_rule("ELASTIC_AWS_REGION", "ELASTIC_AWS_SERVICE")
@@ -329,11 +300,7 @@ def _service_has_a_region(settings: Settings) -> Iterator[ConfigProblem]:
 
 @_rule("ELASTIC_CA_CERTS")
 def _certificates_exist(settings: Settings) -> Iterator[ConfigProblem]:
-    file = settings.elastic.ca_certs
-    if file is not None and not is_readable_file(file):
-        yield ConfigProblem(
-            "ELASTIC_CA_CERTS", f"names no readable file: {short(file)}", "Give the path of a PEM file."
-        )
+    yield from _unreadable("ELASTIC_CA_CERTS", settings.elastic.ca_certs)
 
 
 @_rule("ELASTIC_CLOUD_ID", "ELASTIC_URL")
@@ -397,31 +364,20 @@ def _stream_login_is_whole(settings: Settings) -> Iterator[ConfigProblem]:
 @_rule("KAFKA_SECURITY_PROTOCOL", "KAFKA_CA_CERTS", "KAFKA_CLIENT_CERT", "KAFKA_CLIENT_KEY")
 def _stream_certificates(settings: Settings) -> Iterator[ConfigProblem]:
     kafka = settings.kafka
-    files = {
-        "KAFKA_CA_CERTS": kafka.ca_certs,
-        "KAFKA_CLIENT_CERT": kafka.client_cert,
-        "KAFKA_CLIENT_KEY": kafka.client_key,
-    }
-    for variable, file in files.items():
-        if file is not None and not is_readable_file(file):
-            yield ConfigProblem(variable, f"names no readable file: {short(file)}", "Give the path of a PEM file.")
-        elif file is not None and not kafka.is_encrypted:
+    files = {"KAFKA_CA_CERTS": kafka.ca_certs, "KAFKA_CLIENT_CERT": kafka.client_cert}
+    for variable, file in (files | {"KAFKA_CLIENT_KEY": kafka.client_key}).items():
+        yield from (unreadable := list(_unreadable(variable, file)))
+        if file is not None and not unreadable and not kafka.is_encrypted:
             what = f"is set, but KAFKA_SECURITY_PROTOCOL is {kafka.security_protocol}"
             yield ConfigProblem(variable, what, "Use SSL or SASL_SSL, or leave it unset.")
-    if (kafka.client_cert is None) != (kafka.client_key is None):
-        alone = "KAFKA_CLIENT_CERT" if kafka.client_key is None else "KAFKA_CLIENT_KEY"
-        yield ConfigProblem(alone, "is set without the other of the two", "Set both or neither.")
+    yield from _alone("KAFKA_CLIENT_CERT", kafka.client_cert, "KAFKA_CLIENT_KEY", kafka.client_key)
 
 
 @_rule("KAFKA_CONNECT_USERNAME", "KAFKA_CONNECT_PASSWORD", "KAFKA_CONNECT_CA_CERTS")
 def _connect_login_is_whole(settings: Settings) -> Iterator[ConfigProblem]:
     connect = settings.connect
-    if bool(connect.username) != bool(connect.password):
-        alone = "KAFKA_CONNECT_USERNAME" if connect.username else "KAFKA_CONNECT_PASSWORD"
-        yield ConfigProblem(alone, "is set without the other of the two", "Set both or neither.")
-    if connect.ca_certs is not None and not is_readable_file(connect.ca_certs):
-        what = f"names no readable file: {short(connect.ca_certs)}"
-        yield ConfigProblem("KAFKA_CONNECT_CA_CERTS", what, "Give the path of a PEM file.")
+    yield from _alone("KAFKA_CONNECT_USERNAME", connect.username, "KAFKA_CONNECT_PASSWORD", connect.password)
+    yield from _unreadable("KAFKA_CONNECT_CA_CERTS", connect.ca_certs)
 
 
 @_rule("OUTBOX_METRICS_PORT", "OUTBOX_HTTP_PORT")

@@ -9,7 +9,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -47,72 +47,6 @@ class NothingMatches(NotFound):
     """No event is in a state that this can change. Check with `outbox list` or a dry run; nothing was changed."""
 
     exit_code = 2
-
-
-@dataclass(frozen=True, slots=True)
-class EventFilter:
-    """All that is given must match. `since` and `until` are about the time of an event's state: failed_at of failed
-    events, processed_at of done and discarded ones, created_at of open ones; `until` is not included."""
-
-    entity_type: str | None = None
-    entity_id: str | None = None
-    error_reason: str | None = None
-    error_code: str | None = None
-    dead_reason: str | None = None
-    failure_type: str | None = None
-    fingerprint: str | None = None
-    trace_id: str | None = None
-    ids: tuple[UUID, ...] = ()
-    since: datetime | None = None
-    until: datetime | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not given(self)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFilter:
-    """All that is given must match; `since` and `until` are about the time of the act."""
-
-    entity_type: str | None = None
-    entity_id: str | None = None
-    trace_id: str | None = None
-    action: str | None = None
-    actor: str | None = None
-    batch_id: UUID | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not given(self)
-
-
-def given(asked: EventFilter | AuditFilter) -> dict[str, Any]:
-    """What was asked for, as JSON may carry it: `read_...` of this gives the same filter."""
-    values = {field.name: getattr(asked, field.name) for field in fields(asked)}
-    return {name: _plain(value) for name, value in values.items() if value not in (None, ())}
-
-
-def described(asked: EventFilter | AuditFilter) -> str:
-    """The filter as people read it on a button or in an audit row."""
-    parts = [f"{len(v)} ids" if name == "ids" else f"{name}={v}" for name, v in given(asked).items()]
-    return ", ".join(parts) or "everything"
-
-
-def read_event_filter(raw: Mapping[str, Any], now: datetime) -> EventFilter:
-    """Raw words from a command line, a query string or JSON; None and "" are not given. Raises BadRequest."""
-    values = _read(raw, _EVENT_FIELDS, now)
-    _check_times(values)
-    return EventFilter(**values)
-
-
-def read_audit_filter(raw: Mapping[str, Any], now: datetime) -> AuditFilter:
-    """The same for the audit."""
-    values = _read(raw, _AUDIT_FIELDS, now)
-    _check_times(values)
-    return AuditFilter(**values)
 
 
 def read_time(value: Any, now: datetime) -> datetime:
@@ -199,32 +133,89 @@ def _uuid(value: Any) -> UUID:
 
 _text = _timeless(read_text)
 _trace = _pattern(TRACE_ID, "the 32 hex digits of a trace id")
-_EVENT_FIELDS: Final[Mapping[str, _Reader]] = {
-    "entity_type": _text,
-    "entity_id": _text,
-    "error_reason": _text,  # not the closed list: an adopted table holds reasons of its own
-    "error_code": _one_of(Code),
-    "dead_reason": _one_of(DeadReason),
-    "failure_type": _one_of(FAILURE_TYPES),
-    "fingerprint": _pattern(FINGERPRINT, "the 16 hex digits of a fingerprint, or `none`"),
-    "trace_id": _trace,
-    "ids": _timeless(read_ids),
-    "since": read_time,
-    "until": read_time,
-}
-_AUDIT_FIELDS: Final[Mapping[str, _Reader]] = {
-    "entity_type": _text,
-    "entity_id": _text,
-    "trace_id": _trace,
-    "action": _one_of(Action),
-    "actor": _text,
-    "batch_id": _timeless(_uuid),
-    "since": read_time,
-    "until": read_time,
-}
+_SINCE: Final = (
+    "Not before: an ISO 8601 time (UTC where it names no zone), or an age such as `90s`, `15m`, `2h`, `7d`, `4w`."
+)
+_UNTIL: Final = _SINCE.replace("Not before", "Before")
 
 
-def _read(raw: Mapping[str, Any], readers: Mapping[str, _Reader], now: datetime) -> dict[str, Any]:
+# ruff: noqa: RUF009  (it makes a field, not a default)
+def _asked(read: _Reader, text: str, metavar: str, default: Any = None) -> Any:
+    """A field of a filter: how it is read, and how commands and the API describe it."""
+    return field(default=default, metadata={"read": read, "text": text, "metavar": metavar})
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """All that is given must match. `since` and `until` are about the time of an event's state: failed_at of failed
+    events, processed_at of done and discarded ones, created_at of open ones; `until` is not included."""
+
+    entity_type: str | None = _asked(_text, "Exactly this entity type.", "TYPE")
+    entity_id: str | None = _asked(
+        _text, "Exactly this entity. Over done rows it needs `outbox migrate --by-entity`.", "ID"
+    )
+    # Not the closed list: an adopted table holds reasons of its own.
+    error_reason: str | None = _asked(_text, "Such as `es_rejected_document`; `none` for none.", "REASON")
+    error_code: str | None = _asked(_one_of(Code), "Such as `OUTBOX_PAYLOAD_INVALID`.", "CODE")
+    dead_reason: str | None = _asked(_one_of(DeadReason), "Why it failed for good, such as `non_retryable`.", "REASON")
+    failure_type: str | None = _asked(
+        _one_of(FAILURE_TYPES), "The coarse kind of the reason, such as `document` or `network`.", "TYPE"
+    )
+    fingerprint: str | None = _asked(
+        _pattern(FINGERPRINT, "the 16 hex digits of a fingerprint, or `none`"), "Similar failures share one.", "HEX"
+    )
+    trace_id: str | None = _asked(_trace, "The trace part of `traceparent`.", "HEX")
+    ids: tuple[UUID, ...] = _asked(_timeless(read_ids), "Exactly these events; repeatable, 500 at most.", "UUID", ())
+    since: datetime | None = _asked(read_time, _SINCE, "TIME")
+    until: datetime | None = _asked(read_time, _UNTIL, "TIME")
+
+    @property
+    def is_empty(self) -> bool:
+        return not given(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """All that is given must match; `since` and `until` are about the time of the act."""
+
+    entity_type: str | None = _asked(_text, "Acts on this entity type.", "TYPE")
+    entity_id: str | None = _asked(_text, "Acts on this entity.", "ID")
+    trace_id: str | None = _asked(_trace, "Acts on events of this trace.", "HEX")
+    action: str | None = _asked(_one_of(Action), "What was done, such as `REPLAY_BATCH_ITEM`.", "ACTION")
+    actor: str | None = _asked(_text, "Who did it.", "NAME")
+    batch_id: UUID | None = _asked(_timeless(_uuid), "The replay, flush or prune it belongs to.", "UUID")
+    since: datetime | None = _asked(read_time, _SINCE, "TIME")
+    until: datetime | None = _asked(read_time, _UNTIL, "TIME")
+
+    @property
+    def is_empty(self) -> bool:
+        return not given(self)
+
+
+def given(asked: EventFilter | AuditFilter) -> dict[str, Any]:
+    """What was asked for, as JSON may carry it: `read_...` of this gives the same filter."""
+    values = {each.name: getattr(asked, each.name) for each in fields(asked)}
+    return {name: _plain(value) for name, value in values.items() if value not in (None, ())}
+
+
+def described(asked: EventFilter | AuditFilter) -> str:
+    """The filter as people read it on a button or in an audit row."""
+    parts = [f"{len(v)} ids" if name == "ids" else f"{name}={v}" for name, v in given(asked).items()]
+    return ", ".join(parts) or "everything"
+
+
+def read_event_filter(raw: Mapping[str, Any], now: datetime) -> EventFilter:
+    """Raw words from a command line, a query string or JSON; None and "" are not given. Raises BadRequest."""
+    return EventFilter(**_read(raw, EventFilter, now))
+
+
+def read_audit_filter(raw: Mapping[str, Any], now: datetime) -> AuditFilter:
+    """The same for the audit."""
+    return AuditFilter(**_read(raw, AuditFilter, now))
+
+
+def _read(raw: Mapping[str, Any], kind: type[EventFilter | AuditFilter], now: datetime) -> dict[str, Any]:
+    readers: dict[str, _Reader] = {each.name: each.metadata["read"] for each in fields(kind)}
     problems = [(name, f"unknown; choose from {', '.join(readers)}") for name in raw if name not in readers]
     values: dict[str, Any] = {}
     for name, reader in readers.items():
@@ -234,15 +225,12 @@ def _read(raw: Mapping[str, Any], readers: Mapping[str, _Reader], now: datetime)
             values[name] = reader(value, now)
         except ValueError as wrong:
             problems.append((name, str(wrong)))
+    since, until = values.get("since"), values.get("until")
+    if not problems and since is not None and until is not None and since >= until:
+        problems = [("since", "must be before `until`")]
     if problems:
         raise BadRequest(problems)
     return values
-
-
-def _check_times(values: Mapping[str, Any]) -> None:
-    since, until = values.get("since"), values.get("until")
-    if since is not None and until is not None and since >= until:
-        raise BadRequest([("since", "must be before `until`")])
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ import getpass
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote, unquote
@@ -231,7 +231,6 @@ def catch_the_rest(app: FastAPI) -> None:
 
 
 ONE_LINE = rf"^[^{CONTROL}]*[^\s{CONTROL}][^{CONTROL}]*$"
-_AGE = "An ISO 8601 time (UTC where it names no zone), or an age such as `90s`, `15m`, `2h`, `7d`, `4w`."
 _TIME = r"^(\d{1,6}\s*[smhdw]|\d{4}-\d{2}-\d{2}([T ].*)?)$"
 FailureType = Literal[FAILURE_TYPES]  # type: ignore[valid-type]
 
@@ -242,44 +241,44 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+def _asked(kind: type[EventFilter | AuditFilter], name: str, **limits: Any) -> Any:
+    """A parameter, described as the filter describes its field."""
+    (text,) = (each.metadata["text"] for each in fields(kind) if each.name == name)
+    return Field(None, description=text, **limits)
+
+
 class EventQuery(Strict):
     """The one event filter."""
 
-    entity_type: str | None = Field(None, max_length=LONGEST_VALUE, description="Exactly this entity type.")
-    entity_id: str | None = Field(
-        None,
-        max_length=LONGEST_VALUE,
-        description="Exactly this entity. Over done rows it needs `outbox migrate --by-entity`.",
-    )
-    error_reason: str | None = Field(
-        None, max_length=LONGEST_VALUE, description="Such as `es_rejected_document`; `none` for none."
-    )
-    error_code: Code | None = Field(None, description="Such as `OUTBOX_PAYLOAD_INVALID`.")
-    dead_reason: DeadReason | None = Field(None, description="Why it failed for good.")
-    failure_type: FailureType | None = Field(None, description="The coarse kind of the reason.")
-    fingerprint: str | None = Field(None, pattern=rf"^({FINGERPRINT})$", description="Similar failures share one.")
-    trace_id: str | None = Field(None, pattern=rf"^{TRACE_ID}$", description="The trace part of `traceparent`.")
-    since: str | None = Field(None, max_length=64, pattern=_TIME, description=_AGE)
-    until: str | None = Field(None, max_length=64, pattern=_TIME, description=_AGE + " Not included.")
+    entity_type: str | None = _asked(EventFilter, "entity_type", max_length=LONGEST_VALUE)
+    entity_id: str | None = _asked(EventFilter, "entity_id", max_length=LONGEST_VALUE)
+    error_reason: str | None = _asked(EventFilter, "error_reason", max_length=LONGEST_VALUE)
+    error_code: Code | None = _asked(EventFilter, "error_code")
+    dead_reason: DeadReason | None = _asked(EventFilter, "dead_reason")
+    failure_type: FailureType | None = _asked(EventFilter, "failure_type")
+    fingerprint: str | None = _asked(EventFilter, "fingerprint", pattern=rf"^({FINGERPRINT})$")
+    trace_id: str | None = _asked(EventFilter, "trace_id", pattern=rf"^{TRACE_ID}$")
+    since: str | None = _asked(EventFilter, "since", max_length=64, pattern=_TIME)
+    until: str | None = _asked(EventFilter, "until", max_length=64, pattern=_TIME)
 
 
 class EventIdsQuery(EventQuery):
     """The same with ids, which a query string repeats."""
 
-    ids: list[UUID] | None = Field(None, max_length=MOST_IDS, description="Exactly these events.")
+    ids: list[UUID] | None = _asked(EventFilter, "ids", max_length=MOST_IDS)
 
 
 class AuditQuery(Strict):
     """The one audit filter."""
 
-    entity_type: str | None = Field(None, max_length=LONGEST_VALUE, description="Acts on this entity type.")
-    entity_id: str | None = Field(None, max_length=LONGEST_VALUE, description="Acts on this entity.")
-    trace_id: str | None = Field(None, pattern=rf"^{TRACE_ID}$", description="Acts on events of this trace.")
-    action: Action | None = Field(None, description="What was done.")
-    actor: str | None = Field(None, max_length=LONGEST_VALUE, description="Who did it.")
-    batch_id: UUID | None = Field(None, description="The replay, flush or prune it belongs to.")
-    since: str | None = Field(None, max_length=64, pattern=_TIME, description=_AGE)
-    until: str | None = Field(None, max_length=64, pattern=_TIME, description=_AGE + " Not included.")
+    entity_type: str | None = _asked(AuditFilter, "entity_type", max_length=LONGEST_VALUE)
+    entity_id: str | None = _asked(AuditFilter, "entity_id", max_length=LONGEST_VALUE)
+    trace_id: str | None = _asked(AuditFilter, "trace_id", pattern=rf"^{TRACE_ID}$")
+    action: Action | None = _asked(AuditFilter, "action")
+    actor: str | None = _asked(AuditFilter, "actor", max_length=LONGEST_VALUE)
+    batch_id: UUID | None = _asked(AuditFilter, "batch_id")
+    since: str | None = _asked(AuditFilter, "since", max_length=64, pattern=_TIME)
+    until: str | None = _asked(AuditFilter, "until", max_length=64, pattern=_TIME)
 
 
 class Act(Strict):

@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.config import redact_address
+from outbox.policy.redact import redact_address
 from outbox.web import answers, routing
 from outbox.web.answers import answer
 from outbox.web.auth import Role

@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from outbox.config import VARIABLES, Settings, load_settings
 from outbox.config.declaration import PLAIN_DSN
 from outbox.config.load import as_environment, known_names
+from outbox.config.reference import texts_of
 
 DSN = "postgresql://app:pw@db:5432/shop"
 
@@ -165,7 +166,8 @@ def test_a_variable_is_read_from_the_environment(variable: str, path: str, text:
 @pytest.mark.parametrize("variable", sorted(VARIABLES))
 def test_a_variable_says_what_it_means_and_what_it_accepts(variable: str) -> None:
     about = VARIABLES[variable]
-    assert about.meaning.endswith(".")
+    section = type(getattr(Settings(), about.section)) if about.section else Settings
+    assert texts_of(section)[about.field].endswith(".")
     assert about.accepts
     assert about.default
 

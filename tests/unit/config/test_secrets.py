@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from outbox.config import VARIABLES, load_settings, redact_address, redact_dsn
+from outbox.config import VARIABLES, load_settings
 from outbox.errors import ConfigurationError
+from outbox.policy.redact import redact_address, redact_dsn
 
 CANARY = "c4n4ry"
 GOOD = {
