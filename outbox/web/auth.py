@@ -197,24 +197,15 @@ class RateLimits:
 UNKNOWN = "-"
 
 
-def plain_address(address: str) -> str:
-    """An IPv4 address as it is written where a socket for both families says `::ffff:10.0.0.1`."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
-
-
 def peer(address: str | None) -> str:
-    """The key of a client's limits. A client with IPv6 may choose any of the 2**64 addresses of its network."""
+    """The key of a client's limits. A client with IPv6 may choose any of the 2**64 addresses of its network; a socket
+    for both families says `::ffff:10.0.0.1` for one with IPv4."""
     try:
-        found = ipaddress.ip_address(plain_address(address or ""))
+        found = ipaddress.ip_address((address or "").partition("%")[0])
     except ValueError:
         return UNKNOWN
     if isinstance(found, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((found, 64), strict=False))
+        return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
     return str(found)
 
 
