@@ -23,7 +23,6 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Scope
 
 from outbox.errors import ConfigProblem, ConfigurationError
@@ -61,6 +60,10 @@ class Person:
         if not self.by_token:
             return said or self.name
         return self.name if said in ("", self.name) else f"{self.name}{FOR}{said}"
+
+    @property
+    def may_act(self) -> bool:
+        return self.role.allows(Role.OPERATOR)
 
 
 PREFIX = "obx_"
@@ -265,16 +268,6 @@ def _hashed(cookie: str) -> bytes:
     return hashlib.sha256(cookie.encode("utf-8", "replace")).digest()
 
 
-def put_cookie(response: Response, value: str, *, secure: bool) -> None:
-    response.set_cookie(
-        COOKIE, value, max_age=LIFETIME_SECONDS, path="/", secure=secure, httponly=True, samesite="strict"
-    )
-
-
-def drop_cookie(response: Response) -> None:
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
-
-
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -282,15 +275,8 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 def loopback_host(host: str | None) -> bool:
     """Whether a Host header names this machine. A page of evil.example that resolves to 127.0.0.1 does not."""
     try:
-        name = urlsplit(f"//{host}").hostname if host else None
-    except ValueError:
-        return False
-    if not name:
-        return False
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
+        name = urlsplit(f"//{host or ''}").hostname or ""
+        return name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
 
