@@ -18,7 +18,7 @@ _DETAIL_CHARACTERS: Final = 300
 # How long after the grace the process may take to exit before /healthz reports that it hangs.
 _AFTER_GRACE_SECONDS: Final = 10.0
 
-Handler = Callable[[Any], None]
+Handler = Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True)
