@@ -2,35 +2,62 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, dataclass_transform
 from uuid import UUID
 
 from outbox.policy.event import Event
 from outbox.policy.outcome import DeadReason, Failure
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStarted:
+class DeclaredLine(NamedTuple):
+    """How a fact is logged; `telemetry.log_lines` reads it.
+
+    `fields` and `counts` are attributes of the fact, in the order of the line: `name`, or `name=attribute` where they
+    differ. `name_ms` is in milliseconds; a `?` leaves out an empty value. `event` and `texts` may quote attributes.
+    """
+
+    event: str
+    level: str
+    fields: str
+    counts: str
+    texts: Mapping[str, str]
+
+
+@dataclass_transform(frozen_default=True)
+class Fact:
+    """Subclasses are frozen dataclasses. Without `log` a fact shows only as a metric or on /readyz."""
+
+    line: ClassVar[DeclaredLine | None] = None
+
+    def __init_subclass__(
+        cls, log: str = "", level: str = "info", fields: str = "", counts: str = "", **texts: str
+    ) -> None:
+        dataclass(frozen=True)(cls)
+        if log:
+            cls.line = DeclaredLine(log, level, fields, counts, texts)
+
+
+class WorkerStarted(Fact, log="worker.started", fields="version lanes target"):
     worker: str
     version: str
     lanes: int
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerDraining:
+class WorkerDraining(Fact, log="worker.draining", fields="reason=signal grace_seconds"):
     signal: str
     grace_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStopped:
+class WorkerStopped(Fact, log="worker.stopped", fields="clean released"):
     clean: bool
     released: int
     uptime_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class BatchClaimed:
+class BatchClaimed(
+    Fact, log="batch.claimed", fields="batch=token lane duration_ms=duration_seconds", counts="claimed=count"
+):
     token: UUID
     lane: int
     count: int
@@ -39,8 +66,9 @@ class BatchClaimed:
     traceparents: Sequence[str] = ()  # the producers' trace contexts, where they gave any
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSettled:
+class BatchSettled(
+    Fact, log="batch.settled", fields="batch=token lane duration_ms=duration_seconds settle_ms=settle_seconds"
+):
     """One batch is settled. The counts add up to the rows that this batch still held."""
 
     token: UUID
@@ -58,8 +86,7 @@ class BatchSettled:
     by_type: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # (type, outcome, reason) -> n
 
 
-@dataclass(frozen=True, slots=True)
-class NoProgress:
+class NoProgress(Fact, log="batch.no_progress"):
     """A lane claimed a batch without any progress: it was released unsent, lost as a whole, or ended in an error.
 
     Once is a slow moment; many in a row are a livelock.
@@ -72,8 +99,7 @@ class NoProgress:
     wait_seconds: float  # before its next claim
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFailed:
+class AttemptFailed(Fact, log="event.failed", level="warning"):
     """An attempt of one event failed. `retry_seconds`: when it is retried; None = never."""
 
     event: Event
@@ -82,8 +108,12 @@ class AttemptFailed:
     dead_reason: DeadReason | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BulkSent:
+class BulkSent(
+    Fact,
+    log="bulk.partial_failure",
+    level="warning",
+    fields="result target duration_ms=duration_seconds counts=failures",
+):
     """One request to Elasticsearch. `result`: ok, partial, refused (an HTTP error) or unknown (no readable reply)."""
 
     result: str
@@ -94,75 +124,75 @@ class BulkSent:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unclassified:
+class Unclassified(Fact, log="reply.unclassified", level="warning", fields="status error_type"):
     """Elasticsearch's reply matches no classification rule."""
 
     status: int
     error_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLost:
+class LeaseLost(Fact, log="lease.lost", level="warning", fields="batch=token where", counts="lost=count"):
     token: UUID
     count: int
     where: str  # settle, release
 
 
-@dataclass(frozen=True, slots=True)
-class Reclaimed:
+class Reclaimed(
+    Fact,
+    log="Reclaimed {count} stuck outbox events (expired lease or max processing exceeded)",
+    level="warning",
+    counts="reclaimed=count abandoned failed",
+):
     count: int
     abandoned: int  # of these, reclaimed from a worker without heartbeats
     failed: int  # of these, failed as crash suspects
 
 
-@dataclass(frozen=True, slots=True)
-class SinkPaused:
+class SinkPaused(Fact, log="sink.paused", level="warning", fields="target reason=cause error=detail"):
     target: str
     cause: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class SinkResumed:
+class SinkResumed(Fact, log="sink.resumed", fields="target reason=cause duration_ms=paused_seconds"):
     target: str
     cause: str
     paused_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorPaused:
+class OperatorPaused(Fact, log="operator.paused", level="warning", fields="scope by reason"):
     scope: str
     by: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorResumed:
+class OperatorResumed(Fact, log="operator.resumed", fields="scope"):
     scope: str
 
 
-@dataclass(frozen=True, slots=True)
-class BrakeOn:
+class BrakeOn(
+    Fact,
+    log="brake.on",
+    level="error",
+    fields="fingerprint reason error",
+    remedy="outbox resume --let-fail {fingerprint}",
+):
     fingerprint: str
     reason: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class BrakeOff:
+class BrakeOff(Fact, log="brake.off", fields="fingerprint held"):
     fingerprint: str
     held: int
 
 
-@dataclass(frozen=True, slots=True)
-class LimitChanged:
+class LimitChanged(Fact, log="limit.changed", level="debug", fields="items reason=why"):
     items: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class VersionAhead:
+class VersionAhead(Fact, log="version.ahead", level="warning", fields="event_id entity_type entity_id sent current"):
     """Elasticsearch holds a higher version than any row: a manual edit or a restored database."""
 
     event_id: UUID
@@ -172,22 +202,25 @@ class VersionAhead:
     current: int
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRaised:
+class VersionRaised(
+    Fact,
+    log="version.raised",
+    level="warning",
+    fields="was now",
+    remedy="was the database restored or failed over? then run `outbox refresh --all`; runbook: OutboxIndexAhead",
+):
     """The version sequence was raised above an index's versions: the database was restored or failed over."""
 
     was: int
     now: int
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseLost:
+class DatabaseLost(Fact, log="database.lost", level="warning", fields="where error"):
     where: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseBack:
+class DatabaseBack(Fact, log="database.back", fields="where duration_ms=away_seconds"):
     where: str
     away_seconds: float
 
@@ -212,8 +245,7 @@ class SlotSample:
     safe_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogSampled:
+class BacklogSampled(Fact):
     """One sample of the table. `capped`: there are more rows than it counts; these are minimum values. `slot`: None
     where producers do not write to the event log."""
 
@@ -229,16 +261,14 @@ class BacklogSampled:
     slot: SlotSample | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsAssigned:
+class PartitionsAssigned(Fact, log="stream.assigned", fields="topic partitions"):
     """The group gave these partitions to this worker."""
 
     topic: str
     partitions: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsRevoked:
+class PartitionsRevoked(Fact, log="stream.revoked", fields="topic partitions"):
     """Others have these partitions now. `lost`: the group thought this worker dead. `in_flight`: records that the next
     owner reads again."""
 
@@ -248,8 +278,7 @@ class PartitionsRevoked:
     lost: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRefused:
+class CommitRefused(Fact, log="stream.commit_refused", level="warning", fields="topic offsets error"):
     """Kafka did not take these offsets, by partition: mostly because the partitions have another owner by now."""
 
     topic: str
@@ -257,8 +286,14 @@ class CommitRefused:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamGap:
+class StreamGap(
+    Fact,
+    log="stream.gap",
+    level="error",
+    fields="topic partition expected found",
+    remedy="run `outbox verify`, then `outbox refresh --all`; write events with payloads of that time again",
+    runbook="docs/runbooks/OutboxStreamGap.md",
+):
     """Records that were to be read are gone, or the topic was made anew: no index has what was in them."""
 
     topic: str
@@ -267,8 +302,7 @@ class StreamGap:
     found: int  # the one that is read instead
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSampled:
+class StreamSampled(Fact):
     """Records that are not settled, and the age of the oldest one that was read, by partition of this worker."""
 
     topic: str
@@ -276,33 +310,28 @@ class StreamSampled:
     oldest_age_seconds: Mapping[int, float]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamFault:
+class StreamFault(Fact, log="stream.fault", level="warning", fields="error"):
     """The client of Kafka met an error; it tries again by itself."""
 
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSeen:
+class StreamSeen(Fact):
     """Kafka gave records, or said that there are none."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleMissed:
+class SampleMissed(Fact, log="sample.missed", level="warning", fields="error"):
     """The sampler's query timed out; the last values stay. A lost database is DatabaseLost instead."""
 
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaChecked:
+class SchemaChecked(Fact):
     ok: bool
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class SinkProbed:
+class SinkProbed(Fact):
     """The sink was probed."""
 
     target: str
@@ -310,32 +339,28 @@ class SinkProbed:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLeftOut:
+class NodeLeftOut(Fact, log="node.left_out", level="warning", fields="node error"):
     """One of several nodes does not answer: the others get its requests until it does."""
 
     node: str  # its address, from ELASTIC_URL
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeBack:
+class NodeBack(Fact, log="node.back", fields="node duration_ms=left_out_seconds"):
     """A node that was left out answers again and is in use."""
 
     node: str
     left_out_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class SinkIdentified:
+class SinkIdentified(Fact, log="sink.identified", fields="product server_version=version?"):
     """What answers at ELASTIC_URL, once per start. No version: it may not be asked for."""
 
     product: str
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class EventsReplayed:
+class EventsReplayed(Fact, log="replay.dispatched", fields="batch source by", counts="replayed=count skipped"):
     """`source`: cli, api, console or daemon."""
 
     batch: UUID
@@ -345,8 +370,12 @@ class EventsReplayed:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaySettled:
+class ReplaySettled(
+    Fact,
+    log="replay.settled",
+    fields="batch status reason? duration_ms=duration_seconds",
+    counts="done failed_again still_open",
+):
     """`status`: settled, failed, timeout or cancelled."""
 
     batch: UUID
@@ -358,8 +387,7 @@ class ReplaySettled:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EventDiscarded:
+class EventDiscarded(Fact, log="event.discarded", fields="event_id entity_type entity_id by? reason?"):
     """Reported by one daemon, also if another process did it. `by` is empty if the audit names no person. `batch`: the
     flush that it was part of."""
 
@@ -371,8 +399,7 @@ class EventDiscarded:
     batch: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EventsFlushed:
+class EventsFlushed(Fact, log="event.discarded", fields="batch by reason", counts="discarded=count"):
     """Events of one flush, as far as one query found them."""
 
     batch: UUID
@@ -381,8 +408,7 @@ class EventsFlushed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TablePruned:
+class TablePruned(Fact, log="prune.done", fields="table duration_ms=duration_seconds", counts="pruned=count"):
     """One pruning pass over one table. `nothing_left`: it ended because nothing more was due."""
 
     table: str
@@ -391,15 +417,13 @@ class TablePruned:
     duration_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class PrunePassed:
+class PrunePassed(Fact):
     """A pruning pass over all tables ended. `complete`: it left nothing that is due."""
 
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookTried:
+class WebhookTried(Fact, log="webhook.failed", level="warning", fields="webhook result attempts=attempt error"):
     """`result`: delivered, failed (will be retried) or given_up."""
 
     webhook: str
@@ -408,8 +432,7 @@ class WebhookTried:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexVerified:
+class IndexVerified(Fact, log="verify.done", fields="duration_ms=duration_seconds"):
     """How many documents differ from PostgreSQL: missing, stale, orphaned, different, unknown -> n."""
 
     drift: Mapping[str, int]
@@ -418,15 +441,13 @@ class IndexVerified:
     finished_at: float = 0.0  # seconds since 1970, by the database's clock; 0 = now
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(Fact):
     """A loop completed a round; the watchdog and /healthz use this."""
 
     loop: str
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(Fact, log="{event}", level="warning", fields="message"):
     """Something a person should check; it stops nothing."""
 
     event: str
@@ -434,54 +455,6 @@ class Warned:
     fields: Mapping[str, str | int | float] = field(default_factory=dict)
 
 
-Fact = (
-    WorkerStarted
-    | WorkerDraining
-    | WorkerStopped
-    | BatchClaimed
-    | BatchSettled
-    | NoProgress
-    | AttemptFailed
-    | BulkSent
-    | Unclassified
-    | LeaseLost
-    | Reclaimed
-    | SinkPaused
-    | SinkResumed
-    | OperatorPaused
-    | OperatorResumed
-    | BrakeOn
-    | BrakeOff
-    | LimitChanged
-    | VersionAhead
-    | VersionRaised
-    | DatabaseLost
-    | DatabaseBack
-    | BacklogSampled
-    | PartitionsAssigned
-    | PartitionsRevoked
-    | CommitRefused
-    | StreamGap
-    | StreamSampled
-    | StreamFault
-    | StreamSeen
-    | SampleMissed
-    | SchemaChecked
-    | SinkProbed
-    | NodeLeftOut
-    | NodeBack
-    | SinkIdentified
-    | EventsReplayed
-    | ReplaySettled
-    | EventDiscarded
-    | EventsFlushed
-    | TablePruned
-    | PrunePassed
-    | WebhookTried
-    | IndexVerified
-    | Beat
-    | Warned
-)
 Announce = Callable[[Fact], None]
 
 

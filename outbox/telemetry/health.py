@@ -18,7 +18,7 @@ _DETAIL_CHARACTERS: Final = 300
 # How long after the grace the process may take to exit before /healthz reports that it hangs.
 _AFTER_GRACE_SECONDS: Final = 10.0
 
-Handler = Callable[[Any], None]
+Handler = Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,11 @@ class Health:
         return {
             facts.BatchSettled: self._settled,
             facts.NoProgress: self._no_progress,
-            facts.BulkSent: self._bulk,
-            facts.SinkProbed: self._probed,
-            facts.NodeLeftOut: self._node_left_out,
-            facts.NodeBack: self._node_back,
+            # Any reply counts as good here: an error in it shows as a pause or as failed events.
+            facts.BulkSent: lambda f: self._sink_seen(f.result != "unknown", "no readable reply to a bulk request"),
+            facts.SinkProbed: lambda f: self._sink_seen(f.ok, f.detail),
+            facts.NodeLeftOut: lambda f: self._left_out.update({f.node: self._shown(f.error)}),
+            facts.NodeBack: lambda f: self._left_out.pop(f.node, None),
             facts.SinkPaused: self._sink_paused,
             facts.SinkResumed: self._sink_resumed,
             facts.OperatorPaused: lambda f: self._pause(
@@ -176,24 +177,11 @@ class Health:
         detail = self._shown(fact.detail)
         self._livelock = f"batches without progress in a row: {fact.in_a_row} ({fact.reason}: {detail})"
 
-    def _bulk(self, fact: facts.BulkSent) -> None:
-        """Any reply counts as good here: an error in it shows as a pause or as failed events."""
-        if fact.result == "unknown":
-            self._elasticsearch.bad("no readable reply to a bulk request")
-        else:
-            self._elasticsearch.good()
-
-    def _probed(self, fact: facts.SinkProbed) -> None:
-        if fact.ok:
+    def _sink_seen(self, ok: bool, why_not: str) -> None:
+        if ok:
             self._elasticsearch.good()
         else:
-            self._elasticsearch.bad(self._shown(fact.detail))
-
-    def _node_left_out(self, fact: facts.NodeLeftOut) -> None:
-        self._left_out[fact.node] = self._shown(fact.error)
-
-    def _node_back(self, fact: facts.NodeBack) -> None:
-        self._left_out.pop(fact.node, None)
+            self._elasticsearch.bad(self._shown(why_not))
 
     def _sink_paused(self, fact: facts.SinkPaused) -> None:
         detail = self._shown(fact.detail)

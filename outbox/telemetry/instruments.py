@@ -1,10 +1,11 @@
 """Declares every metric with its fixed label values, each starting at 0. It changes none of them."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily, Metric
@@ -52,24 +53,18 @@ REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 AGE_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 REQUEST_BYTES: Final = (1e3, 1e4, 1e5, 5e5, 1e6, 2e6, 4e6, 8e6, 16e6, 32e6, 64e6)
 
+AGE_TEXT: Final = "From created_at to the reply of Elasticsearch, for events done at the first attempt"
+
 M = TypeVar("M", bound=MetricWrapperBase)
 
 
-class Closed(Generic[M]):
-    """One metric by label value. A value that is not in the list counts as `other`."""
+class Closed(dict[str, M]):
+    """One metric by label value. A value that is not in the list counts as `other`, where there is one."""
 
-    def __init__(self, children: Mapping[str, M]) -> None:
-        self._children = children
-
-    def __getitem__(self, value: str) -> M:
-        child = self._children.get(value)
-        return self._children[OTHER] if child is None else child
-
-    def __contains__(self, value: str) -> bool:
-        return value in self._children
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._children)
+    def __missing__(self, value: str) -> M:
+        if value == OTHER:
+            raise KeyError(value)
+        return self[OTHER]
 
 
 class AgeHistogram:
@@ -113,127 +108,129 @@ class AgeHistogram:
         return [family]
 
 
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A metric that is made with each `Instruments`, under the name of its attribute."""
+
+    make: Callable[[str, "Instruments"], object]
+
+
+def _one(kind: Callable[..., M], text: str, **options: Any) -> M:
+    return cast(M, _Declared(lambda name, own: own.whole(kind, name, text, **options).labels(own.projection)))
+
+
+def _many(kind: Callable[..., M], text: str, label: str, values: Iterable[str] | None = None) -> Closed[M]:
+    """One metric by label value; without `values` they are known only at the start."""
+    return cast(Closed[M], _Declared(lambda name, own: own.by_label(kind, name, text, label, values)))
+
+
+def _per_partition(text: str) -> Gauge:
+    """Partitions come and go: their series do too. A number of the topic is no value of a row."""
+    return cast(Gauge, _Declared(lambda name, own: own.whole(Gauge, name, text, "partition")))
+
+
 class Instruments:
     """Attributes have the names of their metrics, without `outbox_` and `_total`."""
+
+    lag_events = _one(Gauge, "Events pending or processing")
+    oldest_age_seconds = _one(Gauge, "Age of the oldest pending or processing event")
+    inflight_events = _one(Gauge, "Events in processing, over all workers")
+    stuck_processing_events = _one(Gauge, "Events in processing with an expired lease or for too long")
+    due_events = _one(Gauge, "Events that could be claimed now")
+    failed_events = _many(Gauge, "Events that are failed now", "reason", REASONS)
+    lane_lag_events = _many(Gauge, "Events pending or processing, by type", "entity_type")
+    lane_oldest_age_seconds = _many(Gauge, "Age of the oldest pending or processing event, by type", "entity_type")
+    sample_timestamp_seconds = _one(Gauge, "Time of the last sample of the backlog gauges")
+
+    processed = _one(Counter, "Events done: written, superseded or missing")
+    failed = _one(Counter, "Failed attempts, whether retried later or not")
+    retry_scheduled = _one(Counter, "Failed attempts that will be retried")
+    terminal_failed = _many(Counter, "Events that became failed", "reason", REASONS)
+    idempotent_noop = _many(Counter, "Events done without a change to the index", "why", NOOPS)
+    version_raised = _one(Counter, "Times the version sequence was raised above the versions of an index")
+    reclaimed = _one(Counter, "Events reclaimed from expired leases")
+    lease_lost = _one(Counter, "Events whose lease was lost before their settle")
+    no_progress_batches = _many(Counter, "Claimed batches of which nothing was sent or settled", "reason", NO_PROGRESS)
+    last_success_timestamp_seconds = _one(Gauge, "Time when an event was last done; 0 = not since the start")
+    claim_duration_seconds = _one(Histogram, "Duration of one claim", buckets=STATEMENT_SECONDS)
+    settle_duration_seconds = _one(Histogram, "Duration of one settle", buckets=STATEMENT_SECONDS)
+    event_latency_seconds = cast(AgeHistogram, _Declared(lambda name, own: own.ages(name, AGE_TEXT)))
+
+    es_bulk_requests = _many(Counter, "Bulk requests", "result", REQUEST_RESULTS)
+    es_bulk_items = _many(Counter, "Items of bulk requests", "result", ITEM_RESULTS)
+    es_bulk_item_failures = _many(Counter, "Items not accepted", "failure_class", FAILURE_CLASSES)
+    es_bulk_request_duration_seconds = _one(
+        Histogram, "Duration of one bulk request, connect to last byte", buckets=REQUEST_SECONDS
+    )
+    es_bulk_bytes = _one(Histogram, "Size of one bulk request", buckets=REQUEST_BYTES)
+    batch_limit = _one(Gauge, "Current adaptive limit of items per batch")
+    paused = _many(Gauge, "Targets or entity types that are paused now", "cause", PAUSE_CAUSES)
+    braked_fingerprints = _one(Gauge, "Error fingerprints that are braked now")
+    unclassified = _one(Counter, "Replies that no classification rule knows")
+    es_node_up = _many(Gauge, "Whether this node is in use; 0 = left out because it does not answer", "node")
+
+    replayed = _many(Counter, "Events replayed by a person", "source", REPLAY_SOURCES)
+    replay_results = _many(Counter, "Replayed events by how they ended", "result", REPLAY_RESULTS)
+    webhook_deliveries = _many(Counter, "Attempts to deliver a webhook", "result", WEBHOOK_RESULTS)
+    pruned = _many(Counter, "Rows pruned", "table", PRUNED_TABLES)
+    prune_timestamp_seconds = _one(
+        Gauge, "Time of the last pruning pass that left nothing due; 0 = not since the start"
+    )
+    drift_documents = _many(Gauge, "Documents that differed in the last verify", "kind", DRIFT_KINDS)
+    verify_timestamp_seconds = _one(Gauge, "Time when verify last ended; 0 = never")
+
+    stream_lag_records = _per_partition("Records of a partition of this worker that are not settled")
+    stream_oldest_age_seconds = _per_partition("Age of the oldest record of a partition that is not settled")
+    stream_partitions = _one(Gauge, "Partitions that this worker has")
+    stream_gaps = _one(Counter, "Times that records were gone before they were read")
+    stream_gap_records = _one(Counter, "Records that were gone before they were read")
+    stream_revoked_records = _one(Counter, "Records in flight whose partition went to another worker")
+    stream_commits_refused = _one(Counter, "Commits that Kafka did not take")
 
     def __init__(
         self, projection: str, registry: CollectorRegistry, entity_types: Iterable[str], nodes: Sequence[str] = ()
     ) -> None:
-        self._projection = projection
+        """A single node has no series: nothing else could take its requests, and the bulk requests show how it is."""
+        self.projection = projection
         self._registry = registry
-        lanes = tuple(dict.fromkeys((*entity_types, OTHER)))
-        self._declare_backlog(lanes)
-        self._declare_outcomes()
-        self._declare_elasticsearch()
-        self._declare_nodes(nodes)
-        self._declare_operations()
-        self._declare_stream()
-
-    def _declare_backlog(self, lanes: tuple[str, ...]) -> None:
-        gauge, gauges = self._gauge, self._gauges
-        self.lag_events = gauge("lag_events", "Events pending or processing")
-        self.oldest_age_seconds = gauge("oldest_age_seconds", "Age of the oldest pending or processing event")
-        self.inflight_events = gauge("inflight_events", "Events in processing, over all workers")
-        self.stuck_processing_events = gauge(
-            "stuck_processing_events",
-            "Events in processing with an expired lease or for too long",
-        )
-        self.due_events = gauge("due_events", "Events that could be claimed now")
-        self.failed_events = gauges("failed_events", "Events that are failed now", "reason", REASONS)
-        self.lane_lag_events = gauges("lane_lag_events", "Events pending or processing, by type", "entity_type", lanes)
-        self.lane_oldest_age_seconds = gauges(
-            "lane_oldest_age_seconds",
-            "Age of the oldest pending or processing event, by type",
-            "entity_type",
-            lanes,
-        )
-        self.sample_timestamp_seconds = gauge(
-            "sample_timestamp_seconds", "Time of the last sample of the backlog gauges"
-        )
-
-    def _declare_outcomes(self) -> None:
-        counter, counters, gauge = self._counter, self._counters, self._gauge
-        self.processed = counter("processed", "Events done: written, superseded or missing")
-        self.failed = counter("failed", "Failed attempts, whether retried later or not")
-        self.retry_scheduled = counter("retry_scheduled", "Failed attempts that will be retried")
-        self.terminal_failed = counters("terminal_failed", "Events that became failed", "reason", REASONS)
-        self.idempotent_noop = counters("idempotent_noop", "Events done without a change to the index", "why", NOOPS)
-        self.version_raised = counter(
-            "version_raised", "Times the version sequence was raised above the versions of an index"
-        )
-        self.reclaimed = counter("reclaimed", "Events reclaimed from expired leases")
-        self.lease_lost = counter("lease_lost", "Events whose lease was lost before their settle")
-        self.no_progress_batches = counters(
-            "no_progress_batches", "Claimed batches of which nothing was sent or settled", "reason", NO_PROGRESS
-        )
-        self.last_success_timestamp_seconds = gauge(
-            "last_success_timestamp_seconds", "Time when an event was last done; 0 = not since the start"
-        )
-        self.claim_duration_seconds = self._histogram(
-            "claim_duration_seconds", "Duration of one claim", STATEMENT_SECONDS
-        )
-        self.settle_duration_seconds = self._histogram(
-            "settle_duration_seconds", "Duration of one settle", STATEMENT_SECONDS
-        )
-        self.event_latency_seconds = AgeHistogram(
-            "outbox_event_latency_seconds",
-            "From created_at to the reply of Elasticsearch, for events done at the first attempt",
-            self._projection,
-        )
-        self._registry.register(self.event_latency_seconds)
-
-    def _declare_elasticsearch(self) -> None:
-        counters, gauge, histogram = self._counters, self._gauge, self._histogram
-        self.es_bulk_requests = counters("es_bulk_requests", "Bulk requests", "result", REQUEST_RESULTS)
-        self.es_bulk_items = counters("es_bulk_items", "Items of bulk requests", "result", ITEM_RESULTS)
-        self.es_bulk_item_failures = counters(
-            "es_bulk_item_failures", "Items not accepted", "failure_class", FAILURE_CLASSES
-        )
-        self.es_bulk_request_duration_seconds = histogram(
-            "es_bulk_request_duration_seconds", "Duration of one bulk request, connect to last byte", REQUEST_SECONDS
-        )
-        self.es_bulk_bytes = histogram("es_bulk_bytes", "Size of one bulk request", REQUEST_BYTES)
-        self.batch_limit = gauge("batch_limit", "Current adaptive limit of items per batch")
-        self.paused = self._gauges("paused", "Targets or entity types that are paused now", "cause", PAUSE_CAUSES)
-        self.braked_fingerprints = gauge("braked_fingerprints", "Error fingerprints that are braked now")
-        self.unclassified = self._counter("unclassified", "Replies that no classification rule knows")
-
-    def _declare_nodes(self, nodes: Sequence[str]) -> None:
-        """A single one has no series: nothing else could take its requests, and the bulk requests show how it is."""
-        several = nodes if len(nodes) > 1 else ()
-        text = "Whether this node is in use; 0 = left out because it does not answer"
-        self.es_node_up = self._gauges("es_node_up", text, "node", several)
-        for node in several:
+        self._values = {
+            "entity_type": tuple(dict.fromkeys((*entity_types, OTHER))),
+            "node": tuple(nodes) if len(nodes) > 1 else (),
+        }
+        for name, declared in vars(Instruments).items():
+            if isinstance(declared, _Declared):
+                setattr(self, name, declared.make(name, self))
+        for node in self.es_node_up:
             self.es_node_up[node].set(1)
+        self._slot = {name: self.whole(Gauge, f"slot_{name}", text) for name, text in SLOT.items()}
 
-    def _declare_stream(self) -> None:
-        """Partitions come and go: their series do too. A number of the topic is no value of a row."""
-        labels = ("projection", "partition")
-        lag = "Records of a partition of this worker that are not settled"
-        self.stream_lag_records = Gauge("outbox_stream_lag_records", lag, labels, registry=self._registry)
-        age = "Age of the oldest record of a partition that is not settled"
-        self.stream_oldest_age_seconds = Gauge("outbox_stream_oldest_age_seconds", age, labels, registry=self._registry)
-        self.stream_partitions = self._gauge("stream_partitions", "Partitions that this worker has")
-        self.stream_gaps = self._counter("stream_gaps", "Times that records were gone before they were read")
-        self.stream_gap_records = self._counter("stream_gap_records", "Records that were gone before they were read")
-        self.stream_revoked_records = self._counter(
-            "stream_revoked_records", "Records in flight whose partition went to another worker"
-        )
-        self.stream_commits_refused = self._counter("stream_commits_refused", "Commits that Kafka did not take")
-        self._slot = {name: self._whole(f"slot_{name}", text) for name, text in SLOT.items()}
+    def whole(self, kind: Callable[..., M], name: str, text: str, *labels: str, **options: Any) -> M:
+        return kind(f"outbox_{name}", text, ("projection", *labels), registry=self._registry, **options)
+
+    def by_label(
+        self, kind: Callable[..., M], name: str, text: str, label: str, values: Iterable[str] | None
+    ) -> Closed[M]:
+        whole = self.whole(kind, name, text, label)
+        given = self._values[label] if values is None else values
+        return Closed({value: whole.labels(self.projection, value) for value in given})
+
+    def ages(self, name: str, text: str) -> AgeHistogram:
+        made = AgeHistogram(f"outbox_{name}", text, self.projection)
+        self._registry.register(made)
+        return made
 
     def stream_sample(self, lag: Mapping[int, int], oldest_age_seconds: Mapping[int, float]) -> None:
         for partition, records in lag.items():
-            self.stream_lag_records.labels(self._projection, str(partition)).set(records)
+            self.stream_lag_records.labels(self.projection, str(partition)).set(records)
             age = oldest_age_seconds.get(partition, 0.0)
-            self.stream_oldest_age_seconds.labels(self._projection, str(partition)).set(age)
+            self.stream_oldest_age_seconds.labels(self.projection, str(partition)).set(age)
         self.stream_partitions.set(len(lag))
 
     def forget_partitions(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             for gauge in (self.stream_lag_records, self.stream_oldest_age_seconds):
                 with suppress(KeyError):
-                    gauge.remove(self._projection, str(partition))
+                    gauge.remove(self.projection, str(partition))
 
     def slot_sample(self, values: Mapping[str, float | None]) -> None:
         """Without a value there is no series: 0 would say that the slot is lost, or the connector down."""
@@ -241,54 +238,10 @@ class Instruments:
             number = values.get(name)
             if number is None:
                 with suppress(KeyError):
-                    gauge.remove(self._projection)
+                    gauge.remove(self.projection)
             else:
-                gauge.labels(self._projection).set(number)
-
-    def _declare_operations(self) -> None:
-        counters, gauge = self._counters, self._gauge
-        self.replayed = counters("replayed", "Events replayed by a person", "source", REPLAY_SOURCES)
-        self.replay_results = counters("replay_results", "Replayed events by how they ended", "result", REPLAY_RESULTS)
-        self.webhook_deliveries = counters(
-            "webhook_deliveries", "Attempts to deliver a webhook", "result", WEBHOOK_RESULTS
-        )
-        self.pruned = counters("pruned", "Rows pruned", "table", PRUNED_TABLES)
-        self.prune_timestamp_seconds = gauge(
-            "prune_timestamp_seconds", "Time of the last pruning pass that left nothing due; 0 = not since the start"
-        )
-        self.drift_documents = self._gauges(
-            "drift_documents", "Documents that differed in the last verify", "kind", DRIFT_KINDS
-        )
-        self.verify_timestamp_seconds = gauge("verify_timestamp_seconds", "Time when verify last ended; 0 = never")
+                gauge.labels(self.projection).set(number)
 
     def build_info(self, version: str, python: str) -> None:
-        name, text = "outbox_build_info", "Version of the program; always 1"
-        labels = ("projection", "version", "python")
-        Gauge(name, text, labels, registry=self._registry).labels(self._projection, version, python).set(1)
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return self._one(Counter, f"{name}_total", text)
-
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return self._one(Gauge, name, text)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        whole = Histogram(f"outbox_{name}", text, ("projection",), buckets=buckets, registry=self._registry)
-        return whole.labels(self._projection)
-
-    def _counters(self, name: str, text: str, label: str, values: Iterable[str]) -> Closed[Counter]:
-        return self._many(Counter, f"{name}_total", text, label, values)
-
-    def _gauges(self, name: str, text: str, label: str, values: Iterable[str]) -> Closed[Gauge]:
-        return self._many(Gauge, name, text, label, values)
-
-    def _whole(self, name: str, text: str) -> Gauge:
-        """Without its series, which come and go."""
-        return Gauge(f"outbox_{name}", text, ("projection",), registry=self._registry)
-
-    def _one(self, kind: Callable[..., M], name: str, text: str) -> M:
-        return kind(f"outbox_{name}", text, ("projection",), registry=self._registry).labels(self._projection)
-
-    def _many(self, kind: Callable[..., M], name: str, text: str, label: str, values: Iterable[str]) -> Closed[M]:
-        whole = kind(f"outbox_{name}", text, ("projection", label), registry=self._registry)
-        return Closed({value: whole.labels(self._projection, value) for value in values})
+        whole = self.whole(Gauge, "build_info", "Version of the program; always 1", "version", "python")
+        whole.labels(self.projection, version, python).set(1)

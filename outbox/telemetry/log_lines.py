@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,7 +17,7 @@ MOST_RETRY_LINES: Final = 20
 LOST_AGAIN_SECONDS: Final = 30.0
 LIVELOCK_BATCHES: Final = 3
 RUNBOOK: Final = "docs/runbooks/OutboxNoProgress.md"
-GAP_RUNBOOK: Final = "docs/runbooks/OutboxStreamGap.md"
+RETRY: Final = "event.retry_scheduled"
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-|\Z)")
 
 Handler = Callable[[Any], None]
@@ -31,286 +31,119 @@ class _Lane(threading.local):
 
 
 class LogSubscriber:
-    """Subscribe `handle`. Two lines per batch, none per done event."""
+    """Subscribe `handle`. Two lines per batch, none per done event. What a line holds is declared with its fact."""
 
     def __init__(self, logger: FilteringBoundLogger) -> None:
         self._log = logger
         self._lane = _Lane()
         self._lost_until: dict[str, float] = {}  # where -> when its next line may come
-        self._handlers = self._table()
-
-    def handle(self, fact: facts.Fact) -> None:
-        handler = self._handlers.get(type(fact))
-        if handler is not None:
-            handler(fact)
-
-    @property
-    def handled(self) -> Collection[type[Any]]:
-        """The facts that are logged."""
-        return self._handlers.keys()
-
-    def broken_subscriber(self, error: Exception) -> None:
-        """For `Announcer(on_error=...)`: a subscriber that failed is a bug of ours and stops nothing."""
-        self._log.error("subscriber.failed", error=f"{type(error).__name__}: {error}")
-
-    def _table(self) -> Mapping[type[Any], Handler]:
-        return {
-            facts.WorkerStarted: self._started,
-            facts.WorkerDraining: self._draining,
+        self._handlers: Mapping[type[facts.Fact], Handler] = {
             facts.WorkerStopped: self._stopped,
             facts.BatchClaimed: self._claimed,
             facts.BatchSettled: self._settled,
             facts.NoProgress: self._no_progress,
             facts.AttemptFailed: self._attempt_failed,
-            facts.BulkSent: self._bulk,
-            facts.Unclassified: self._unclassified,
-            facts.LeaseLost: self._lease_lost,
-            facts.Reclaimed: self._reclaimed,
-            facts.SinkPaused: self._sink_paused,
-            facts.SinkResumed: self._sink_resumed,
-            facts.OperatorPaused: self._operator_paused,
-            facts.OperatorResumed: lambda f: self._log.info("operator.resumed", scope=f.scope),
-            facts.BrakeOn: self._brake_on,
-            facts.BrakeOff: lambda f: self._log.info("brake.off", fingerprint=f.fingerprint, held=f.held),
-            facts.LimitChanged: lambda f: self._log.debug("limit.changed", items=f.items, reason=f.why),
-            facts.NodeLeftOut: lambda f: self._log.warning("node.left_out", node=f.node, error=f.error),
-            facts.NodeBack: self._node_back,
-            facts.VersionAhead: self._ahead,
-            facts.VersionRaised: self._raised,
+            facts.BulkSent: lambda fact: self._write(fact) if fact.failures else None,
+            facts.Reclaimed: lambda fact: self._write(fact) if fact.count else None,
             facts.DatabaseLost: self._database_lost,
             facts.DatabaseBack: self._database_back,
-            facts.PartitionsAssigned: self._assigned,
             facts.PartitionsRevoked: self._revoked,
-            facts.CommitRefused: self._commit_refused,
-            facts.StreamGap: self._gap,
-            facts.StreamFault: self._stream_fault,
-            facts.SampleMissed: lambda f: self._log.warning("sample.missed", error=f.error),
-            facts.EventsReplayed: self._replayed,
-            facts.ReplaySettled: self._replay_settled,
-            facts.EventDiscarded: self._discarded,
-            facts.EventsFlushed: self._flushed,
-            facts.TablePruned: self._pruned,
-            facts.WebhookTried: self._webhook,
+            facts.TablePruned: lambda fact: self._write(fact) if fact.count else None,
+            facts.WebhookTried: lambda fact: self._write(fact) if fact.result != "delivered" else None,
             facts.IndexVerified: self._verified,
-            facts.SinkIdentified: self._identified,
-            facts.Warned: self._warned,
+            facts.Warned: lambda fact: self._write(fact, **_free(fact.fields)),
         }
 
-    def _started(self, fact: facts.WorkerStarted) -> None:
-        self._log.info("worker.started", version=fact.version, lanes=fact.lanes, target=fact.target)
+    def handle(self, fact: facts.Fact) -> None:
+        handler: Handler = self._handlers.get(type(fact), self._write)
+        handler(fact)
 
-    def _draining(self, fact: facts.WorkerDraining) -> None:
-        self._log.info("worker.draining", reason=fact.signal, grace_seconds=fact.grace_seconds)
+    def broken_subscriber(self, error: Exception) -> None:
+        """For `Announcer(on_error=...)`: a subscriber that failed is a bug of ours and stops nothing."""
+        self._log.error("subscriber.failed", error=f"{type(error).__name__}: {error}")
+
+    def _write(self, fact: facts.Fact, level: str = "", /, **more: Any) -> None:
+        """The line that the fact declares, with more fields behind its own."""
+        if (line := fact.line) is not None:
+            write = getattr(self._log, level or line.level)
+            write(line.event.format_map(vars(fact)), **_declared(fact, line), **more)
 
     def _stopped(self, fact: facts.WorkerStopped) -> None:
-        log = self._log.info if fact.clean else self._log.warning
-        uptime = round(fact.uptime_seconds, 1)
-        log("worker.stopped", clean=fact.clean, released=fact.released, uptime_seconds=uptime)
+        self._write(fact, "info" if fact.clean else "warning", uptime_seconds=round(fact.uptime_seconds, 1))
 
     def _claimed(self, fact: facts.BatchClaimed) -> None:
         self._lane.batch, self._lane.retries = fact.token, 0
         if fact.count:
-            suspects = True if fact.suspects else None
-            duration = _ms(fact.duration_seconds)
-            self._log.info(
-                "batch.claimed",
-                batch=fact.token,
-                lane=fact.lane,
-                duration_ms=duration,
-                counts={"claimed": fact.count},
-                suspects=suspects,
-            )
+            self._write(fact, suspects=True if fact.suspects else None)
 
     def _settled(self, fact: facts.BatchSettled) -> None:
         self._log_more_retries(fact.token)
         names = ("done", "superseded", "missing", "retried", "released", "failed", "lost")
         counts = {name: getattr(fact, name) for name in names}
-        self._log.info(
-            "batch.settled",
-            batch=fact.token,
-            lane=fact.lane,
-            duration_ms=_ms(fact.duration_seconds),
-            settle_ms=_ms(fact.settle_seconds),
-            counts={name: count for name, count in counts.items() if count or name == "done"},
-        )
+        self._write(fact, counts={name: count for name, count in counts.items() if count or name == "done"})
 
     def _no_progress(self, fact: facts.NoProgress) -> None:
         """One such batch may be a suspended machine; the third in a row needs a person."""
-        log = self._log.warning if fact.in_a_row >= LIVELOCK_BATCHES else self._log.info
-        log(
-            "batch.no_progress",
-            batch=self._lane.batch,
-            lane=fact.lane,
-            reason=fact.reason,
-            detail=fact.detail,
-            in_a_row=fact.in_a_row,
-            wait_seconds=round(fact.wait_seconds, 1),
-            runbook=RUNBOOK if fact.in_a_row >= LIVELOCK_BATCHES else None,
-        )
+        level, runbook = ("warning", RUNBOOK) if fact.in_a_row >= LIVELOCK_BATCHES else ("info", None)
+        fields = _attributes(fact, "lane reason detail in_a_row")
+        wait_seconds = round(fact.wait_seconds, 1)
+        self._write(fact, level, batch=self._lane.batch, **fields, wait_seconds=wait_seconds, runbook=runbook)
 
     def _attempt_failed(self, fact: facts.AttemptFailed) -> None:
         if fact.retry_seconds is None:
             dead_reason = str(fact.dead_reason) if fact.dead_reason else None
-            self._log.warning("event.failed", batch=self._lane.batch, **_of(fact), dead_reason=dead_reason)
+            self._write(fact, batch=self._lane.batch, **_of(fact), dead_reason=dead_reason)
             return
         self._lane.retries += 1
         if self._lane.retries <= MOST_RETRY_LINES:
             retry_seconds = round(fact.retry_seconds, 3)
-            self._log.info("event.retry_scheduled", batch=self._lane.batch, **_of(fact), retry_seconds=retry_seconds)
+            self._log.info(RETRY, batch=self._lane.batch, **_of(fact), retry_seconds=retry_seconds)
 
     def _log_more_retries(self, token: UUID) -> None:
         more, self._lane.retries = self._lane.retries - MOST_RETRY_LINES, 0
         if more > 0:
-            self._log.info("event.retry_scheduled", batch=token, counts={"more": more})
-
-    def _bulk(self, fact: facts.BulkSent) -> None:
-        if not fact.failures:
-            return
-        self._log.warning(
-            "bulk.partial_failure",
-            result=fact.result,
-            target=fact.target,
-            duration_ms=_ms(fact.duration_seconds),
-            counts=dict(fact.failures),
-        )
-
-    def _unclassified(self, fact: facts.Unclassified) -> None:
-        self._log.warning("reply.unclassified", status=fact.status, error_type=fact.error_type)
-
-    def _lease_lost(self, fact: facts.LeaseLost) -> None:
-        self._log.warning("lease.lost", batch=fact.token, where=fact.where, counts={"lost": fact.count})
-
-    def _reclaimed(self, fact: facts.Reclaimed) -> None:
-        if fact.count:
-            line = f"Reclaimed {fact.count} stuck outbox events (expired lease or max processing exceeded)"
-            counts = {"reclaimed": fact.count, "abandoned": fact.abandoned, "failed": fact.failed}
-            self._log.warning(line, counts=counts)
-
-    def _sink_paused(self, fact: facts.SinkPaused) -> None:
-        self._log.warning("sink.paused", target=fact.target, reason=fact.cause, error=fact.detail)
-
-    def _sink_resumed(self, fact: facts.SinkResumed) -> None:
-        duration = _ms(fact.paused_seconds)
-        self._log.info("sink.resumed", target=fact.target, reason=fact.cause, duration_ms=duration)
-
-    def _operator_paused(self, fact: facts.OperatorPaused) -> None:
-        self._log.warning("operator.paused", scope=fact.scope, by=fact.by, reason=fact.reason)
-
-    def _brake_on(self, fact: facts.BrakeOn) -> None:
-        remedy = f"outbox resume --let-fail {fact.fingerprint}"
-        self._log.error("brake.on", fingerprint=fact.fingerprint, reason=fact.reason, error=fact.error, remedy=remedy)
-
-    def _node_back(self, fact: facts.NodeBack) -> None:
-        self._log.info("node.back", node=fact.node, duration_ms=_ms(fact.left_out_seconds))
-
-    def _ahead(self, fact: facts.VersionAhead) -> None:
-        self._log.warning(
-            "version.ahead",
-            event_id=fact.event_id,
-            entity_type=fact.entity_type,
-            entity_id=fact.entity_id,
-            sent=fact.sent,
-            current=fact.current,
-        )
-
-    def _raised(self, fact: facts.VersionRaised) -> None:
-        remedy = "was the database restored or failed over? then run `outbox refresh --all`; runbook: OutboxIndexAhead"
-        self._log.warning("version.raised", was=fact.was, now=fact.now, remedy=remedy)
+            self._log.info(RETRY, batch=token, counts={"more": more})
 
     def _database_lost(self, fact: facts.DatabaseLost) -> None:
         """Every loop reports this in each round; one line per half minute is enough."""
         now = time.monotonic()
         if now >= self._lost_until.get(fact.where, 0.0):
             self._lost_until[fact.where] = now + LOST_AGAIN_SECONDS
-            self._log.warning("database.lost", where=fact.where, error=fact.error)
+            self._write(fact)
 
     def _database_back(self, fact: facts.DatabaseBack) -> None:
         self._lost_until.pop(fact.where, None)
-        self._log.info("database.back", where=fact.where, duration_ms=_ms(fact.away_seconds))
-
-    def _assigned(self, fact: facts.PartitionsAssigned) -> None:
-        self._log.info("stream.assigned", topic=fact.topic, partitions=list(fact.partitions))
+        self._write(fact)
 
     def _revoked(self, fact: facts.PartitionsRevoked) -> None:
-        log = self._log.warning if fact.lost else self._log.info
         counts = {"in_flight": fact.in_flight} if fact.in_flight else None
-        event = "stream.lost" if fact.lost else "stream.revoked"
-        log(event, topic=fact.topic, partitions=list(fact.partitions), counts=counts)
-
-    def _commit_refused(self, fact: facts.CommitRefused) -> None:
-        offsets = {str(partition): offset for partition, offset in fact.offsets.items()}
-        self._log.warning("stream.commit_refused", topic=fact.topic, offsets=offsets, error=fact.error)
-
-    def _gap(self, fact: facts.StreamGap) -> None:
-        """Loud: nobody but a person can close it."""
-        remedy = "run `outbox verify`, then `outbox refresh --all`; write events with payloads of that time again"
-        self._log.error(
-            "stream.gap",
-            topic=fact.topic,
-            partition=fact.partition,
-            expected=fact.expected,
-            found=fact.found,
-            remedy=remedy,
-            runbook=GAP_RUNBOOK,
-        )
-
-    def _stream_fault(self, fact: facts.StreamFault) -> None:
-        self._log.warning("stream.fault", error=fact.error)
-
-    def _replayed(self, fact: facts.EventsReplayed) -> None:
-        counts = {"replayed": fact.count, "skipped": fact.skipped}
-        self._log.info("replay.dispatched", batch=fact.batch, source=fact.source, by=fact.by, counts=counts)
-
-    def _replay_settled(self, fact: facts.ReplaySettled) -> None:
-        counts = {"done": fact.done, "failed_again": fact.failed_again, "still_open": fact.still_open}
-        self._log.info(
-            "replay.settled",
-            batch=fact.batch,
-            status=fact.status,
-            reason=fact.reason or None,
-            duration_ms=_ms(fact.duration_seconds),
-            counts=counts,
-        )
-
-    def _discarded(self, fact: facts.EventDiscarded) -> None:
-        self._log.info(
-            "event.discarded",
-            event_id=fact.event_id,
-            entity_type=fact.entity_type,
-            entity_id=fact.entity_id,
-            by=fact.by or None,
-            reason=fact.reason or None,
-        )
-
-    def _flushed(self, fact: facts.EventsFlushed) -> None:
-        counts = {"discarded": fact.count}
-        self._log.info("event.discarded", batch=fact.batch, by=fact.by, reason=fact.reason, counts=counts)
-
-    def _pruned(self, fact: facts.TablePruned) -> None:
-        if fact.count:
-            duration = _ms(fact.duration_seconds)
-            self._log.info("prune.done", table=fact.table, duration_ms=duration, counts={"pruned": fact.count})
-
-    def _webhook(self, fact: facts.WebhookTried) -> None:
-        if fact.result != "delivered":
-            self._log.warning(
-                "webhook.failed",
-                webhook=fact.webhook,
-                result=fact.result,
-                attempts=fact.attempt,
-                error=fact.error,
-            )
+        if fact.lost:
+            self._log.warning("stream.lost", **_attributes(fact, "topic partitions"), counts=counts)
+        else:
+            self._write(fact, counts=counts)
 
     def _verified(self, fact: facts.IndexVerified) -> None:
-        log = self._log.warning if any(fact.drift.values()) else self._log.info
-        counts = {"compared": fact.compared, **fact.drift}
-        log("verify.done", duration_ms=_ms(fact.duration_seconds), counts=counts)
+        level = "warning" if any(fact.drift.values()) else "info"
+        self._write(fact, level, counts={"compared": fact.compared, **fact.drift})
 
-    def _identified(self, fact: facts.SinkIdentified) -> None:
-        self._log.info("sink.identified", product=fact.product, server_version=fact.version or None)
 
-    def _warned(self, fact: facts.Warned) -> None:
-        self._log.warning(fact.event, message=fact.message, **_free(fact.fields))
+def _declared(fact: facts.Fact, line: facts.DeclaredLine) -> dict[str, Any]:
+    """The fields of a line, its counts behind the others and its texts last."""
+    fields = _attributes(fact, line.fields)
+    if line.counts:
+        fields["counts"] = _attributes(fact, line.counts)
+    return fields | {name: text.format_map(vars(fact)) for name, text in line.texts.items()}
+
+
+def _attributes(fact: facts.Fact, declared: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in declared.split():
+        name, _, attribute = each.rstrip("?").partition("=")
+        value = getattr(fact, attribute or name)
+        if name.endswith("_ms"):
+            value = round(value * 1000, 1)
+        found[name] = value if value or not each.endswith("?") else None
+    return found
 
 
 def _of(fact: facts.AttemptFailed) -> dict[str, Any]:
@@ -337,7 +170,3 @@ def _trace_id(event: Event) -> str | None:
 def _free(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A field must not replace one that every line has."""
     return {name if name not in ("event", "level", "message") else f"{name}_": v for name, v in fields.items()}
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 1)

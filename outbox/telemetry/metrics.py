@@ -77,7 +77,7 @@ class Metrics:
             facts.CommitRefused: lambda _: i.stream_commits_refused.inc(),
             facts.EventsReplayed: lambda f: i.replayed[f.source].inc(f.count),
             facts.ReplaySettled: self._replay_settled,
-            facts.TablePruned: self._pruned,
+            facts.TablePruned: lambda f: i.pruned[f.table].inc(f.count),
             facts.PrunePassed: self._prune_passed,
             facts.WebhookTried: lambda f: i.webhook_deliveries[f.result].inc(),
             facts.IndexVerified: self._verified,
@@ -188,10 +188,6 @@ class Metrics:
         results = self.instruments.replay_results
         results["done"].inc(replay.done)
         results["failed_again"].inc(replay.failed_again)
-
-    def _pruned(self, pass_: facts.TablePruned) -> None:
-        i = self.instruments
-        i.pruned[pass_.table].inc(pass_.count)
 
     def _prune_passed(self, pass_: facts.PrunePassed) -> None:
         """All tables together: pruning the audit in time must not hide a backlog of events."""

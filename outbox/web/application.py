@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -134,14 +135,7 @@ _KEY: Final = {
 
 def describe(app: FastAPI) -> None:
     """Made once, when it is first asked for."""
-    made: dict[str, Any] = {}
-
-    def openapi() -> dict[str, Any]:
-        if not made:
-            made.update(_finished(app))
-        return made
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = cache(lambda: _finished(app))  # type: ignore[method-assign]
 
 
 def _finished(app: FastAPI) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Scope
 
 from outbox.errors import ConfigProblem, ConfigurationError
@@ -61,6 +60,10 @@ class Person:
         if not self.by_token:
             return said or self.name
         return self.name if said in ("", self.name) else f"{self.name}{FOR}{said}"
+
+    @property
+    def may_act(self) -> bool:
+        return self.role.allows(Role.OPERATOR)
 
 
 PREFIX = "obx_"
@@ -197,24 +200,15 @@ class RateLimits:
 UNKNOWN = "-"
 
 
-def plain_address(address: str) -> str:
-    """An IPv4 address as it is written where a socket for both families says `::ffff:10.0.0.1`."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
-
-
 def peer(address: str | None) -> str:
-    """The key of a client's limits. A client with IPv6 may choose any of the 2**64 addresses of its network."""
+    """The key of a client's limits. A client with IPv6 may choose any of the 2**64 addresses of its network; a socket
+    for both families says `::ffff:10.0.0.1` for one with IPv4."""
     try:
-        found = ipaddress.ip_address(plain_address(address or ""))
+        found = ipaddress.ip_address((address or "").partition("%")[0])
     except ValueError:
         return UNKNOWN
     if isinstance(found, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((found, 64), strict=False))
+        return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
     return str(found)
 
 
@@ -274,16 +268,6 @@ def _hashed(cookie: str) -> bytes:
     return hashlib.sha256(cookie.encode("utf-8", "replace")).digest()
 
 
-def put_cookie(response: Response, value: str, *, secure: bool) -> None:
-    response.set_cookie(
-        COOKIE, value, max_age=LIFETIME_SECONDS, path="/", secure=secure, httponly=True, samesite="strict"
-    )
-
-
-def drop_cookie(response: Response) -> None:
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
-
-
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -291,15 +275,8 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 def loopback_host(host: str | None) -> bool:
     """Whether a Host header names this machine. A page of evil.example that resolves to 127.0.0.1 does not."""
     try:
-        name = urlsplit(f"//{host}").hostname if host else None
-    except ValueError:
-        return False
-    if not name:
-        return False
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
+        name = urlsplit(f"//{host or ''}").hostname or ""
+        return name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
 

@@ -1,7 +1,7 @@
-"""The console's server: a socket of our own, limits of connections and requests per client, headers. Knows no page.
+"""The console's server: a socket of our own, limits of requests per client, headers. Knows no page.
 
-uvicorn counts connections of all clients together, answers 503 to health checks as well, and waits without end for a
-head that does not come and for a client that does not read.
+Connections are not counted here, and a head may take its time: on a hostile network a proxy limits both
+(docs/security.md).
 """
 
 from __future__ import annotations
@@ -12,118 +12,16 @@ import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from outbox.errors import OutboxError
 from outbox.web import auth, problems
-from outbox.web.auth import peer, plain_address
 from outbox.web.problems import RefusedRequest
-
-MOST_CONNECTIONS: Final = 200
-MOST_CONNECTIONS_OF_A_PEER: Final = 40  # a browser opens six
-HEAD_SECONDS: Final = 10.0  # from the connection, or the answer before, to the last byte of the head
-WRITE_SECONDS: Final = 30.0  # for a client to read 48 KB: slower ones are ended
-
-
-class ConsoleConnection(H11Protocol):
-    """A newer connection ends the oldest one that only waits, so that silent clients keep nobody out."""
-
-    trusted: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network] = ()
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._unread = 0
-        self.peer = ""
-        self.is_proxy = False  # its connections are its clients', who are distinguished by what it forwards
-        self.since = self.loop.time()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if self.client is not None:
-            self.client = (plain_address(self.client[0]), self.client[1])
-            address = ipaddress.ip_address(self.client[0])
-            self.is_proxy = any(address in network for network in self.trusted)
-        self.peer = peer(self.client[0] if self.client else None)
-        self._make_room()
-        self._expect_head()
-
-    def _make_room(self) -> None:
-        """Of one client never more than its share. Where all are busy, `Crowd` answers those beyond the limit."""
-        open_ones = [each for each in self.connections if isinstance(each, ConsoleConnection) and each is not self]
-        here = [each for each in open_ones if not each.transport.is_closing()]
-        of_peer = Counter(each.peer for each in here if not each.is_proxy)
-        if of_peer[self.peer] >= MOST_CONNECTIONS_OF_A_PEER and not self.is_proxy:
-            if not _end_oldest([each for each in here if each.peer == self.peer]):
-                self.transport.abort()
-        elif len(here) >= MOST_CONNECTIONS:
-            fullest = max(of_peer.values(), default=0)
-            _ = _end_oldest([each for each in here if of_peer[each.peer] == fullest]) or _end_oldest(here)
-
-    @property
-    def waits(self) -> bool:
-        """Whether no request is under way here."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def _expect_head(self) -> None:
-        self.since = self.loop.time()
-        self._watch()
-
-    def _watch(self) -> None:
-        self._unread = self.transport.get_write_buffer_size()
-        self._within(HEAD_SECONDS, self._judge)
-
-    def _judge(self) -> None:
-        """A request under way has limits of its own. Closing waits for a client that does not read; abort does not."""
-        reads = 0 < self.transport.get_write_buffer_size() < self._unread
-        if (self.waits or self.transport.is_closing()) and not reads:
-            self.transport.abort()
-        else:
-            self._watch()
-
-    def on_response_complete(self) -> None:
-        self._expect_head()
-        super().on_response_complete()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._within(WRITE_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._deadline is not None:
-            self._deadline.cancel()
-
-    def _within(self, seconds: float, otherwise: Any) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = self.loop.call_later(seconds, otherwise)
-
-
-def _end_oldest(connections: Sequence[ConsoleConnection]) -> bool:
-    """Sockets that wait for a head are cut, the one that has waited longest first; a request under way never is."""
-    waiting = [each for each in connections if each.waits]
-    if not waiting:
-        return False
-    min(waiting, key=lambda each: each.since).transport.abort()
-    return True
-
-
-def for_proxies(networks: Sequence[str]) -> type[ConsoleConnection]:
-    """The protocol class of a console behind these proxies."""
-    return type(
-        "ConsoleConnection", (ConsoleConnection,), {"trusted": [ipaddress.ip_network(each) for each in networks]}
-    )
 
 
 class CannotServe(OutboxError):
@@ -161,6 +59,13 @@ def address(made: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/ops/queue"
 
 
+def in_both_families(networks: Sequence[str]) -> list[str]:
+    """An IPv4 client of a socket for both families is `::ffff:10.0.0.1` there."""
+    found = [ipaddress.ip_network(each) for each in networks]
+    mapped = [f"::ffff:{each.network_address}/{each.prefixlen + 96}" for each in found if each.version == 4]
+    return [*networks, *mapped]
+
+
 class Console:
     """One server. `run` blocks; `stop` may be called from a signal handler or another thread. `trusted_proxies` are the
     only peers whose headers about the client are believed: of any other, the peer is who connected."""
@@ -172,10 +77,10 @@ class Console:
             log_config=None,
             access_log=False,
             server_header=False,
-            http=for_proxies(trusted_proxies),
+            http="h11",
             ws="none",
             proxy_headers=bool(trusted_proxies),
-            forwarded_allow_ips=list(trusted_proxies),
+            forwarded_allow_ips=in_both_families(trusted_proxies),
             timeout_keep_alive=10,
             timeout_graceful_shutdown=5,
             lifespan="off",
@@ -260,10 +165,15 @@ MOST_REQUESTS: Final = 150
 MOST_OF_A_PEER: Final = 30  # of 40 threads that make answers
 MOST_EXPORTS: Final = 8
 MOST_EXPORTS_OF_A_PEER: Final = 2
+WRITE_SECONDS: Final = 30.0  # for a client to read 48 KB: the request of a slower one is ended
+
+
+class UnreadAnswer(Exception):
+    """The client does not read what it asked for."""
 
 
 class Crowd:
-    """Refuses at once what is too much, instead of having it wait."""
+    """Refuses at once what is too much, instead of having it wait. Nobody keeps a place by not reading."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -278,10 +188,19 @@ class Crowd:
         if refused := self._refused(kind, client):
             await problems.error_response(Request(scope), refused)(scope, receive, send)
             return
+
+        async def send_in_time(message: Message) -> None:
+            try:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await send(message)
+            except TimeoutError:
+                raise UnreadAnswer from None
+
         keys = [(kind, ""), (kind, client)]
         self.under_way.update(keys)
         try:
-            await self._app(scope, receive, send)
+            with contextlib.suppress(UnreadAnswer):  # the server closes a connection whose answer has no end
+                await self._app(scope, receive, send_in_time)
         finally:
             self.under_way.subtract(keys)
             self.under_way += Counter()  # forgets who has none left

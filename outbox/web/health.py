@@ -1,15 +1,22 @@
 """Serves the daemon's three pages, /metrics, /healthz and /readyz, on its own port; judges nothing (see telemetry).
 
-A small server: few threads, no patience with slow clients.
+A small server: few connections, no patience with slow clients.
 """
 
+import socket
+import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
+from outbox.errors import CannotListen
 from outbox.telemetry.beats import Beats
 from outbox.telemetry.debounce import ReadyCheck
 
@@ -18,14 +25,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from outbox.telemetry.health import Health
-import socket
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any, NamedTuple
-
-from outbox.errors import CannotListen
 
 MOST_CONNECTIONS: Final = 8  # one thread each; a newer one ends the oldest, so that silent clients starve no probe
 READ_SECONDS: Final = 5.0  # between two bytes
@@ -47,7 +46,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     error_content_type = TEXT
     error_message_format = "%(code)d %(message)s\n"
-    server: "_HealthServer"
+    server: "PageServer"
 
     def parse_request(self) -> bool:
         if not super().parse_request():
@@ -95,99 +94,60 @@ class _Handler(BaseHTTPRequestHandler):
         """A line per probe would fill the log."""
 
 
-class _HealthServer(HTTPServer):
-    request_queue_size = 64
+class PageServer(ThreadingHTTPServer):
+    """Listens from the moment it is made; `close` returns when the port is free again."""
 
-    def __init__(self, family: int, address: Any, pages: Pages) -> None:
-        self.address_family = family
+    request_queue_size = 64
+    allow_reuse_port = False
+
+    def __init__(self, host: str, port: int, pages: Pages) -> None:
         self.pages = pages
-        self._pool = ThreadPoolExecutor(MOST_CONNECTIONS, thread_name_prefix="pages")
-        self._open: dict[socket.socket, float] = {}
-        self._lock = threading.Lock()
-        super().__init__(address, _Handler)
+        self._open: dict[socket.socket, float] = {}  # since when, the oldest first
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            self.address_family, _, _, _, address = found[0]
+            super().__init__(address, _Handler)  # type: ignore[arg-type]
+        except OSError as error:
+            raise CannotListen(f"{host}:{port}: {error.strerror or error}") from error
+        self._thread = threading.Thread(target=self.serve_forever, name=f"http-{port}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self._thread.join(5)
+        self.server_close()
+        for request in list(self._open):
+            _cut(request)
 
     def server_bind(self) -> None:
         """HTTPServer's own resolves its name in DNS, which can take seconds and is never used."""
-        socket_server_bind(self)
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        for oldest in self._make_room(request):
-            _cut(oldest)
-        self._pool.submit(self._answer, request, client_address)
-
-    def _make_room(self, request: socket.socket) -> list[socket.socket]:
-        with self._lock:
-            full = len(self._open) >= MOST_CONNECTIONS
-            ended = [min(self._open, key=self._open.__getitem__)] if full else []
-            for oldest in ended:
-                del self._open[oldest]
-            self._open[request] = time.monotonic()
-        return ended
-
-    def _answer(self, request: socket.socket, client_address: Any) -> None:
-        try:
-            self.finish_request(request, client_address)
-        except Exception:  # a client that went away in the middle
-            self.handle_error(request, client_address)
-        finally:
-            with self._lock:
-                self._open.pop(request, None)
-            self.shutdown_request(request)
+        self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Called twice a second by serve_forever: ends what has taken too long as a whole."""
-        oldest = time.monotonic() - WHOLE_SECONDS
-        with self._lock:
-            late = [request for request, since in self._open.items() if since < oldest]
-        for request in late:
-            _cut(request)
+        """Called after each connection and twice a second: ends the oldest of too many, and what has taken too long."""
+        connections = list(self._open.items())
+        late, surplus = time.monotonic() - WHOLE_SECONDS, len(connections) - MOST_CONNECTIONS
+        for place, (request, since) in enumerate(connections):
+            if place < surplus or since < late:
+                _cut(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing of ours is wrong when a client leaves."""
 
-    def server_close(self) -> None:
-        super().server_close()
-        with self._lock:
-            still_open = list(self._open)
-        for request in still_open:
-            _cut(request)
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def socket_server_bind(server: HTTPServer) -> None:
-    if server.address_family == socket.AF_INET6:
-        server.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.socket.bind(server.server_address)
-    server.server_address = server.socket.getsockname()
-
 
 def _cut(request: socket.socket) -> None:
-    try:
+    with suppress(OSError):  # it has gone by itself
         request.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # it has gone by itself
-
-
-class PageServer:
-    """Listens from the moment it is made; `close` returns when the port is free again."""
-
-    def __init__(self, host: str, port: int, pages: Pages) -> None:
-        try:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-                0
-            ]
-            self._server = _HealthServer(family, address, pages)
-        except OSError as error:
-            raise CannotListen(f"{host}:{port}: {error.strerror or error}") from error
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name=f"http-{self.port}", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join(5)
-        self._server.server_close()
 
 
 JSON: Final = "application/json"

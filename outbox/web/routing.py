@@ -7,14 +7,13 @@ models of the API or as forms of the pages.
 from __future__ import annotations
 
 import asyncio
-import getpass
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 from uuid import UUID
 
 from fastapi import Depends, FastAPI
@@ -46,6 +45,7 @@ from outbox.web.auth import SAFE_METHODS, AccessGate, Person, Role
 from outbox.web.idempotency import HEADER
 from outbox.web.problems import RefusedRequest
 from outbox.web.services import Services
+from outbox.web.templating import NAME_COOKIE
 
 MOST_BYTES: Final = 262_144  # 500 ids with a filter are 20 KB
 MOST_DROPPED: Final = 8_388_608
@@ -343,7 +343,6 @@ def capped(count: int) -> dict[str, Any]:
 
 EVENT_FIELDS = tuple(EventFilter.__dataclass_fields__)
 AUDIT_FIELDS = tuple(AuditFilter.__dataclass_fields__)
-_NAME_COOKIE = "outbox_by"
 
 
 def raw_filter(values: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -387,22 +386,12 @@ def actor(request: Request, said: str | None) -> Actor:
     return read.actor(who.acting(name) if who.by_token else (said or ""), Source.CONSOLE, str(who.role))
 
 
-def said_by(request: Request) -> str:
-    """The name that a person gave last time on this browser, or the account that runs the console."""
-    if kept := request.cookies.get(_NAME_COOKIE):
-        return unquote(kept)[:120]
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
-
-
 def go(request: Request, to: str, said: str = "", by: str | None = None) -> Response:
     """After an act: see other. The name is kept for the next form."""
     glue = "&" if "?" in to else "?"
     answer = RedirectResponse(f"{to}{glue}said={said}" if said else to, 303)
     if by and not person(request).by_token:
-        answer.set_cookie(_NAME_COOKIE, quote(by[:120]), max_age=31_536_000, httponly=True, samesite="strict")
+        answer.set_cookie(NAME_COOKIE, quote(by[:120]), max_age=31_536_000, httponly=True, samesite="strict")
     return answer
 
 

@@ -5,6 +5,7 @@ Times are UTC; the caller says what time it is.
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import math
 import re
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -203,9 +204,7 @@ def _ago(context: Context, at: datetime | None) -> Markup | str:
 @pass_context
 def query(context: Context, **changed: Any) -> str:
     """This page's query string with some parts changed; None and "" take one away. Filters live in the URL."""
-    kept = dict(context["query"]) | changed
-    pairs = [(name, value) for name, value in kept.items() if value not in (None, "")]
-    return f"?{urlencode(pairs, doseq=True)}" if pairs else "?"
+    return link("", **dict(context["query"]) | changed) or "?"
 
 
 def coded(text: str) -> Markup:
@@ -213,7 +212,7 @@ def coded(text: str) -> Markup:
     return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(visible(text)))))  # noqa: S704
 
 
-def link(path: str, **parts: Any) -> str:
+def link(path: str, /, **parts: Any) -> str:
     """An address with what is given of a query string."""
     pairs = [(name, value) for name, value in parts.items() if value not in (None, "")]
     return path + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
@@ -255,7 +254,8 @@ ENVIRONMENT: Final = _environment()
 def render(request: Request, template: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
     """A page, with what every page knows: who reads it, the time, what was asked."""
     state = request.app.state
-    asked = {name: parts for name, parts in _query(request).items() if parts}
+    params = request.query_params
+    asked = {name: params.getlist(name) if len(params.getlist(name)) > 1 else params[name] for name in params}
     known = {
         "person": getattr(request.state, "person", None),
         "tokens": state.gate.tokens is not None,
@@ -263,14 +263,17 @@ def render(request: Request, template: str, *, status_code: int = 200, **values:
         "theme": request.cookies.get("outbox_theme") if request.cookies.get("outbox_theme") in THEMES else None,
         "path": request.url.path,
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
-        "query": asked,
+        "query": {name: parts for name, parts in asked.items() if parts},
         "now": datetime.now(UTC),
-        "said": said(request),
+        "said": _SAID.get(params.get("said", ""), ""),
+        "said_by": said_by(request),
     }
     return HTMLResponse(ENVIRONMENT.get_template(template).render(known | values), status_code)
 
 
 THEMES: Final = ("light", "dark")
+NAME_COOKIE: Final = "outbox_by"
+# A closed list: nothing from the address is shown as our own words.
 _SAID: Final = {
     "replayed": "Replay started.",
     "discarded": "Discarded. The row is kept; a replay by its id brings it back.",
@@ -283,11 +286,11 @@ _SAID: Final = {
 }
 
 
-def said(request: Request) -> str:
-    """A closed list: nothing from the address is shown as our own words."""
-    return _SAID.get(request.query_params.get("said", ""), "")
-
-
-def _query(request: Request) -> dict[str, Any]:
-    params = request.query_params
-    return {name: params.getlist(name) if len(params.getlist(name)) > 1 else params[name] for name in params}
+def said_by(request: Request) -> str:
+    """The name that a person gave last time on this browser, or the account that runs the console."""
+    if kept := request.cookies.get(NAME_COOKIE):
+        return unquote(kept)[:120]
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

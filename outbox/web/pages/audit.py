@@ -34,7 +34,7 @@ from outbox.web.routing import (
     gives,
 )
 from outbox.web.services import Services
-from outbox.web.templating import link, render
+from outbox.web.templating import link, render, said_by
 
 MEDIA_TYPES: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json", "ndjson": "application/x-ndjson"}
 
@@ -61,9 +61,12 @@ def list_audit(asked: Annotated[AuditListQuery, Query()], at: At) -> Response:
 
 
 def listing(at: Services, asked: AuditFilter, limit: int, cursor: str | None) -> dict[str, Any]:
-    found = page(at, asked, limit, cursor)
-    more = None if found.next_cursor is None else str(found.next_cursor)
-    return {"rows": found.rows, "next_cursor": more, **capped(found.total)}
+    return shown(page(at, asked, limit, cursor))
+
+
+def shown(page: AuditPage) -> dict[str, Any]:
+    more = None if page.next_cursor is None else str(page.next_cursor)
+    return {"rows": page.rows, "next_cursor": more, **capped(page.total)}
 
 
 def page(at: Services, asked: AuditFilter, limit: int, cursor: str | None) -> AuditPage:
@@ -114,7 +117,6 @@ def audit_page(request: Request) -> Response:
 def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30", why: str = "") -> Response:
     asked = routing.audit_filter(request.query_params)
     found = page(routing.services(request), asked, PAGE_ROWS, request.query_params.get("cursor"))
-    who = routing.person(request)
     return render(
         request,
         "audit.html",
@@ -127,8 +129,7 @@ def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30",
         pruned=pruned,
         days=days,
         why=why,
-        may_prune=who.role.allows(Role.ADMIN),
-        said_by=routing.said_by(request),
+        may_prune=routing.person(request).role.allows(Role.ADMIN),
     )
 
 
@@ -138,7 +139,7 @@ def export_form(request: Request) -> Response:
     if form not in MEDIA_TYPES:
         raise RefusedRequest(422, f"The format must be one of {', '.join(MEDIA_TYPES)}.")
     who = routing.person(request)
-    by = read.actor(who.name if who.by_token else routing.said_by(request) or who.name, Source.CONSOLE, str(who.role))
+    by = read.actor(who.name if who.by_token else said_by(request) or who.name, Source.CONSOLE, str(who.role))
     return stream(request, routing.services(request), routing.audit_filter(request.query_params), form, by)
 
 

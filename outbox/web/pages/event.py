@@ -44,7 +44,7 @@ def unmask(request: Request, id: str, reason: Annotated[str, Form()] = "", by: A
 
 
 def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) -> Response:
-    who, event = routing.person(request), detail.event
+    event = detail.event
     masked = tuple(request.app.state.settings.redact_fields)
     shown = {"unmasked": unmasked is not None, "masked": () if unmasked is not None else masked}
     values: dict[str, Any] = {
@@ -54,10 +54,7 @@ def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) 
         "verdict": _verdict(detail),
         "causes": _causes(detail.error_detail),
         "life": life(event, detail.attempts, detail.acts),
-        "may_see": who.role.allows(Role.OPERATOR),
-        "may_act": who.role.allows(Role.OPERATOR),
-        "may_unmask": who.role.allows(Role.ADMIN),
-        "said_by": routing.said_by(request),
+        "may_unmask": routing.person(request).role.allows(Role.ADMIN),
         "show_same": request.query_params.get("same") == "1",
         **shown,
     }
@@ -73,7 +70,7 @@ def _document(request: Request, detail: EventDetail, unmasked: bytes | None) -> 
         "lines_cut": False,
         "offending_paths": frozenset(),
     }
-    if not routing.person(request).role.allows(Role.OPERATOR):
+    if not routing.person(request).may_act:
         return nothing
     fields = offending_fields(f"{detail.event.error or ''} {(detail.error_detail or b'').decode('utf-8', 'replace')}")
     payloads = routing.services(request).payloads

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outbox.web import routing
-from outbox.web.auth import COOKIE, AccessGate, drop_cookie, put_cookie
+from outbox.web.auth import COOKIE, LIFETIME_SECONDS, AccessGate
 from outbox.web.routing import ANYONE, HOME, Endpoint
 from outbox.web.templating import render
 
@@ -29,7 +29,8 @@ def login(request: Request, form: routing.Sent) -> Response:
     answer = RedirectResponse(wanted, 303)
     # The console itself speaks plain HTTP; a browser that came by HTTPS says so in Origin.
     secure = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
-    put_cookie(answer, gate.sessions.issue(entry), secure=secure)
+    cookie = gate.sessions.issue(entry)
+    answer.set_cookie(COOKIE, cookie, LIFETIME_SECONDS, secure=secure, httponly=True, samesite="strict")
     return answer
 
 
@@ -38,7 +39,7 @@ def logout(request: Request) -> Response:
     if gate.sessions is not None:
         gate.sessions.end(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse(f"{HOME}/login", 303)
-    drop_cookie(answer)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
 
 

@@ -5,7 +5,7 @@ Reads one shared snapshot; under a filter, also the failed events and the acts t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -14,16 +14,15 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops.audit import AuditPage, AuditRow
+from outbox.ops.audit import AuditRow
 from outbox.ops.status import Pulse, QueueStatus, TypeCounts
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.event import Status
 from outbox.policy.inputs import AuditFilter, EventFilter, given
 from outbox.web import answers, routing, templating
 from outbox.web.answers import answer, event
-from outbox.web.auth import Role
 from outbox.web.pages import audit
-from outbox.web.routing import HOME, VIEWER, At, AuditQuery, Endpoint, Strict, audit_filter_of, capped, gives
+from outbox.web.routing import HOME, VIEWER, At, AuditQuery, Endpoint, Strict, audit_filter_of, gives
 from outbox.web.services import RECENT, Services, Snapshot
 from outbox.web.templating import render
 
@@ -45,7 +44,7 @@ def ops(asked: Annotated[OpsQuery, Query()], at: At) -> Response:
     seen, status = reading.value, reading.value.status
     filtered = audit_filter_of(asked)
     plain = filtered == AuditFilter() and not asked.cursor and asked.limit == RECENT
-    acts = _acts(seen.recent_audit) if plain else audit.listing(at, filtered, asked.limit, asked.cursor)
+    acts = audit.shown(seen.recent_audit) if plain else audit.listing(at, filtered, asked.limit, asked.cursor)
     return answer(
         {
             "sentence": status.sentence,
@@ -61,11 +60,6 @@ def ops(asked: Annotated[OpsQuery, Query()], at: At) -> Response:
             "stale": reading.problem or None,
         }
     )
-
-
-def _acts(page: AuditPage) -> dict[str, Any]:
-    more = None if page.next_cursor is None else str(page.next_cursor)
-    return {"rows": page.rows, "next_cursor": more, **capped(page.total)}
 
 
 def _types(seen: Snapshot) -> list[dict[str, Any]]:
@@ -102,7 +96,7 @@ class Attention(NamedTuple):
 
 
 def overview(request: Request) -> Response:
-    at, who = routing.services(request), routing.person(request)
+    at = routing.services(request)
     asked = routing.event_filter(request.query_params)
     reading = at.status()
     seen, status = reading.value, reading.value.status
@@ -115,7 +109,7 @@ def overview(request: Request) -> Response:
         status=status,
         reading=reading,
         tone=tone(status),
-        attention=attention(status),
+        attention=list(attention(status)),
         headline=f"{status.sentence}.",
         subline=subline(status),
         filter_words={name: request.query_params[name] for name in given(asked) if name in request.query_params},
@@ -126,8 +120,6 @@ def overview(request: Request) -> Response:
         acts=acts(shown.acts)[:SHOWN],
         workers_alive=sum(worker.alive for worker in status.workers),
         paused_all=any(row["kind"] == "pause" and row["scope"] == "*" for row in status.pauses),
-        may_act=who.role.allows(Role.OPERATOR),
-        said_by=routing.said_by(request),
     )
 
 
@@ -234,57 +226,30 @@ def tone(status: QueueStatus) -> str:
     return "ok"
 
 
-def attention(status: QueueStatus) -> list[Attention]:
-    found: list[Attention] = []
-    queue = status.queue
+def attention(status: QueueStatus) -> Iterator[Attention]:
+    queue, plural = status.queue, templating.plural
     if queue.lag and not any(worker.alive for worker in status.workers):
-        found.append(
-            Attention("bad", "No projector runs", "Start one with `outbox run`.", "/ops/queue/system", "System")
-        )
-    silent = [worker for worker in status.workers if worker.state == "silent"]
-    if silent:
+        yield Attention("bad", "No projector runs", "Start one with `outbox run`.", "/ops/queue/system", "System")
+    if silent := [worker for worker in status.workers if worker.state == "silent"]:
+        what = plural(len(silent), "projector is", "projectors are") + " silent"
         told = f"{silent[0].worker} last seen {templating.age(silent[0].silent_seconds)} ago"
-        found.append(
-            Attention(
-                "warn",
-                templating.plural(len(silent), "projector is", "projectors are") + " silent",
-                told,
-                "#workers",
-                "Workers",
-            )
-        )
+        yield Attention("warn", what, told, "#workers", "Workers")
     if queue.stuck:
-        found.append(
-            Attention(
-                "warn",
-                templating.plural(queue.stuck, "event is", "events are") + " stuck in processing",
-                "Their lease has run out; they will be reclaimed.",
-                "/ops/queue/events?status=processing",
-                "Show",
-            )
-        )
+        what = plural(queue.stuck, "event is", "events are") + " stuck in processing"
+        told = "Their lease has run out; they will be reclaimed."
+        yield Attention("warn", what, told, "/ops/queue/events?status=processing", "Show")
     if queue.failed:
+        what = plural(queue.failed, "event has", "events have") + " failed"
         reasons = sorted(status.failed_by_reason.items(), key=lambda pair: -pair[1])[:3]
         told = ", ".join(f"{templating.count(n)} {reason or 'without a reason'}" for reason, n in reasons)
-        found.append(
-            Attention(
-                "bad",
-                templating.plural(queue.failed, "event has", "events have") + " failed",
-                told,
-                "/ops/queue/failures",
-                "See the groups",
-            )
-        )
+        yield Attention("bad", what, told, "/ops/queue/failures", "See the groups")
     if status.rebuild:
         tone_of = "bad" if "is broken" in status.rebuild else "info"
-        found.append(Attention(tone_of, "An index is being rebuilt", f"{status.rebuild}.", "/ops/verify", "Index"))
+        yield Attention(tone_of, "An index is being rebuilt", f"{status.rebuild}.", "/ops/verify", "Index")
     for row in status.pauses:
         if row["kind"] == "pause":
             scope = "Everything" if row["scope"] == "*" else str(row["scope"]).removeprefix("type:")
-            found.append(
-                Attention("warn", f"{scope} is paused", f"by {row['by']}: {row['reason']}", "#pauses", "Pauses")
-            )
-    return found
+            yield Attention("warn", f"{scope} is paused", f"by {row['by']}: {row['reason']}", "#pauses", "Pauses")
 
 
 PAGES: Final = (Endpoint("GET", HOME, overview, VIEWER, takes=routing.EVENT_FIELDS),)

@@ -25,7 +25,6 @@ from outbox.policy.inputs import MOST_IDS, EventFilter, described, given
 from outbox.policy.replay import DEFAULT_RATE, ReplayBatch
 from outbox.web import answers, routing
 from outbox.web.answers import answer
-from outbox.web.auth import Role
 from outbox.web.problems import RefusedRequest
 from outbox.web.routing import HOME, OPERATOR, VIEWER, Act, At, Endpoint, Strict, Who, actor_of, gives
 from outbox.web.templating import render
@@ -69,7 +68,7 @@ PAGE_ROWS: Final = 50
 
 def replays_page(request: Request) -> Response:
     found = routing.services(request).replays.page(request.query_params.get("cursor"), PAGE_ROWS)
-    return render(request, "replays.html", page=found, may_act=_may_act(request))
+    return render(request, "replays.html", page=found)
 
 
 def replay_page(request: Request, id: str) -> Response:
@@ -82,8 +81,6 @@ def replay_page(request: Request, id: str) -> Response:
         again=[row for row in found.items if row["outcome"] == "failed"],
         skipped=[row for row in found.items if row["state"] == "skipped"],
         open_rows=[row for row in found.items if row["state"] == "replayed" and row["outcome"] is None],
-        may_act=_may_act(request),
-        said_by=routing.said_by(request),
     )
 
 
@@ -113,10 +110,6 @@ def discard_event_form(request: Request, id: str, form: routing.Sent) -> Respons
     at.discards.discard(routing.event_id(id), routing.actor(request, by), str(form.get("reason") or ""))
     at.status.forget()
     return routing.go(request, f"/ops/queue/events/{id}", "discarded", by)
-
-
-def _may_act(request: Request) -> bool:
-    return routing.person(request).role.allows(Role.OPERATOR)
 
 
 MOST_PLANS: Final = 20
@@ -181,7 +174,6 @@ def plan_page(request: Request, form: routing.Sent) -> Response:
         capped=plan.matched > read.MOST_COUNTED,
         rate=DEFAULT_RATE,
         takes=plan.total / DEFAULT_RATE,
-        said_by=routing.said_by(request),
         back=str(form.get("back") or ""),
     )
 

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from outbox.policy.redact import redact_address
 from outbox.web import answers, routing
 from outbox.web.answers import answer
-from outbox.web.auth import Role
 from outbox.web.routing import HOME, ONE_LINE, OPERATOR, VIEWER, Act, At, Endpoint, Strict, Who, actor_of, gives
 from outbox.web.templating import render
 
@@ -56,8 +55,6 @@ def webhooks_page(request: Request) -> Response:
         url=redact_address(str(settings.url)) if settings.url else "",
         signed=settings.secret is not None,
         settings=settings,
-        may_act=routing.person(request).role.allows(Role.OPERATOR),
-        said_by=routing.said_by(request),
     )
 
 

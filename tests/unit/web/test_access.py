@@ -23,6 +23,7 @@ from outbox.web.auth import (
     parse,
     peer,
 )
+from outbox.web.console_server import in_both_families
 
 
 @pytest.fixture
@@ -196,6 +197,11 @@ def test_a_token_that_acts_for_someone_stays_in_front() -> None:
 )
 def test_a_client_is_its_address_or_the_network_that_it_has_to_itself(address: str | None, key: str) -> None:
     assert peer(address) == key
+
+
+def test_a_proxy_is_trusted_on_a_socket_for_both_families_too() -> None:
+    trusted = in_both_families(["10.0.0.7", "192.0.2.0/24", "2001:db8::/32"])
+    assert trusted == ["10.0.0.7", "192.0.2.0/24", "2001:db8::/32", "::ffff:10.0.0.7/128", "::ffff:192.0.2.0/120"]
 
 
 def test_what_was_right_does_not_count() -> None:
