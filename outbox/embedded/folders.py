@@ -56,18 +56,17 @@ class FolderLock:
         self.folder = folder
         self._file: IO[str] | None = None
 
-    def acquire(self, *, wait: bool = False, on_wait: Callable[[], None] | None = None) -> bool:
-        """Take the lock. False if another owner has it and `wait` is not set."""
+    def acquire(self, on_wait: Callable[[], None] | None = None) -> bool:
+        """Take the lock. If another owner has it: False, or with `on_wait` that is called and the lock awaited."""
         if self._file is not None:
             return True
         make_folder(self.folder)
         file = os.fdopen(own_file(self.folder / "lock"), "r+")
         if not _try_lock(file):
-            if not wait:
+            if on_wait is None:
                 file.close()
                 return False
-            if on_wait:
-                on_wait()
+            on_wait()
             fcntl.flock(file, fcntl.LOCK_EX)
         self._file = file
         return True
@@ -76,6 +75,15 @@ class FolderLock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    @contextmanager
+    def waited(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """While it is held, after waiting for another owner."""
+        self.acquire(on_wait)
+        try:
+            yield
+        finally:
+            self.release()
 
     @property
     def in_place(self) -> bool:
@@ -86,10 +94,6 @@ class FolderLock:
             )
         except FileNotFoundError:
             return False
-
-    @property
-    def held(self) -> bool:
-        return self._file is not None
 
 
 def _try_lock(file: IO[str]) -> bool:

@@ -22,18 +22,14 @@ def proxy_of_environment() -> SplitResult | None:
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         if given := os.environ.get(name):
             found = urlsplit(given if "://" in given else f"http://{given}")
-            if not _has_port(found):
+            try:
+                has_port = found.port != 0
+            except ValueError:
+                has_port = False
+            if not has_port:
                 raise ProxyUnusable(f"the port in {name} is not a number")  # never the value: it may contain a password
             return found if found.hostname and found.scheme in ("http", "https") else None
     return None
-
-
-def _has_port(address: SplitResult) -> bool:
-    """The port is a number or missing; `port` raises for anything else."""
-    try:
-        return address.port is None or address.port > 0
-    except ValueError:
-        return False
 
 
 def not_proxied() -> str:
