@@ -110,14 +110,6 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
     return None
 
 
-_ProductHeader = tuple[str | None, str | None]
-
-
-def _product_header(headers: Mapping[str, str]) -> _ProductHeader:
-    """What `product.by_header` reads."""
-    return headers.get("x-elastic-product"), headers.get("x-opensearch-version")
-
-
 @dataclass(slots=True)
 class Elastic:
     """One server. `call` never raises. `setting` is ELASTIC_PRODUCT, unless that is `auto`."""
@@ -129,12 +121,11 @@ class Elastic:
     # How to speak to it. Before it has said anything: as to Elasticsearch, which is all that a read needs.
     dialect: product.Dialect = field(default=product.ELASTICSEARCH, init=False)
     _server: Server | None = field(default=None, init=False)
-    _usual_header: _ProductHeader | None = field(default=None, init=False)  # of a reply that named this product
-    _named_by_header: bool = field(default=False, init=False)
-    _doubtful: bool = field(default=False, init=False)
+    _doubtful: bool = field(default=False, init=False)  # a reply came that the known product does not give
 
     def server(self, seconds: float | None = None) -> Server | Failure:
-        """What the server is, asked once: later replies are only compared with it. A failure is not remembered."""
+        """What the server is: asked before the first write, and again after a reply that makes it doubtful. A failure
+        is not remembered."""
         if self._server is not None and not self._doubtful:
             return self._server
         reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
@@ -144,31 +135,15 @@ class Elastic:
         found = product.identify(reply.status, headers, reply.body, self.setting, by_key=self.credentials.by_key)
         if isinstance(found, Failure):
             return found
-        known = self._server
-        if known is None:
-            self._named_by_header = product.by_header(headers) is not None
-            self._know(known := found)
-        if found.product is not known.product:
-            return product.changed(known, found)
-        if self._doubtful:  # it is the same, so something removes the header here and there: that says nothing any more
-            self._doubtful = self._named_by_header = False
-        return known
+        if self._server is not None and found.product is not self._server.product:
+            return product.changed(self._server, found)
+        self._server, self.dialect, self._doubtful = found, found.dialect, False
+        return found
 
     def _permitted_headers(self, refused: Reply, seconds: float | None) -> Mapping[str, str]:
         """Elasticsearch leaves its name out of a refusal. Who one is, every user and key may ask there."""
         reply = self._exchange("GET", "/_security/_authenticate", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
         return reply.headers if isinstance(reply, Reply) and product.by_header(reply.headers) else refused.headers
-
-    def named(self) -> Server | None:
-        """With its number, if that may be asked for: Elasticsearch's header has none. For people."""
-        known = self.server()
-        if isinstance(known, Failure) or known.number:
-            return None if isinstance(known, Failure) else known
-        reply = self._exchange("GET", "/", seconds=ASK_SECONDS)
-        found = product.identify(reply.status, reply.headers, reply.body) if isinstance(reply, Reply) else None
-        if isinstance(found, Server) and found.product is known.product:
-            self._know(known := found)
-        return known
 
     @property
     def shown(self) -> str | None:
@@ -184,9 +159,6 @@ class Elastic:
             raise NoReply(found, sent=False, unidentified=True).error()
         return found.dialect
 
-    def _know(self, server: Server) -> None:
-        self._server, self.dialect = server, server.dialect
-
     def call(
         self, method: str, target: str, body: bytes | None = None, *, seconds: float | None = None
     ) -> Reply | NoReply:
@@ -198,35 +170,18 @@ class Elastic:
         if method not in _READS and isinstance(unknown := self.server(seconds), Failure):
             return NoReply(unknown, sent=False, unidentified=True)
         reply = self._exchange(method, target, body, seconds)
-        if isinstance(reply, Reply):
-            other = self._compare(reply)
-            if other is not None and method not in _READS:  # done in another cluster is not done
-                return NoReply(other, unidentified=True)
-            # The other product does not know our content type: nothing was done, and this is why.
-            if self._doubtful and reply.status == 406 and isinstance(unknown := self.server(seconds), Failure):
+        if isinstance(reply, NoReply) or self._server is None:
+            return reply
+        named = product.by_header(reply.headers)
+        if named is not None and named.product is not self._server.product:
+            self._doubtful = True
+            if method not in _READS:  # done in another cluster is not done
+                return NoReply(product.changed(self._server, named), unidentified=True)
+        elif reply.status == 406:  # the other product does not know our content type: nothing was done
+            self._doubtful = True
+            if isinstance(unknown := self.server(seconds), Failure):
                 return NoReply(unknown, sent=False, unidentified=True)
         return reply
-
-    def _compare(self, reply: Reply) -> Failure | None:
-        """Elasticsearch names itself on every reply that is its own; an error may come from a proxy. A header that was
-        found right once needs no second reading. A failure: the reply names the other product."""
-        header = _product_header(reply.headers)
-        if header == self._usual_header:
-            return None
-        named = product.by_header(reply.headers)
-        if self._server is None:
-            is_usable = named is not None and (named.has_keys or not self.credentials.by_key)
-            if named is not None and is_usable and self.setting in (None, named.product):
-                self._named_by_header = True
-                self._know(named)
-        elif named is not None:
-            if named.product is not self._server.product:
-                self._doubtful = True
-                return product.changed(self._server, named)
-            self._usual_header = header
-        elif reply.status == 406 or (self._named_by_header and reply.status < 300):
-            self._doubtful = True
-        return None
 
     def _exchange(
         self, method: str, target: str, body: bytes | None = None, seconds: float | None = None

@@ -6,7 +6,7 @@ from typing import Any
 from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.policy.classify import by_aws
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.product import NEEDED, Server, identify
+from outbox.policy.product import NEEDED, Server
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, NoReply, Reply
 from outbox.sink.index import ElasticIndices
@@ -69,10 +69,7 @@ def _finding(reply: Reply, known: Server | Failure) -> Finding:
         remedy = "Writing works without it; grant cluster:monitor/main to see the version here."
         detail = f"{known}{'' if known.number else ' of unknown version'}; GET / is not permitted"
         return Finding("elasticsearch", Level.WARN, detail, remedy)
-    # The number is on the page for both, except that OpenSearch in compatibility mode gives one that is not its own.
-    told = identify(reply.status, reply.headers, about, known.product)
-    server = told if isinstance(told, Server) and told.number else known
-    detail = f"{server}{'' if server.number else ' of unknown version'}, cluster {about.get('cluster_name', 'unknown')}"
-    if not server.supported:
+    detail = f"{known}{'' if known.number else ' of unknown version'}, cluster {about.get('cluster_name', 'unknown')}"
+    if not known.supported:
         return Finding("elasticsearch", Level.BAD, detail, f"{NEEDED} is needed.")
     return Finding("elasticsearch", Level.OK, detail)
