@@ -2,11 +2,13 @@
 one call. It interprets no other reply."""
 
 import base64
+import json
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import orjson
 from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError
@@ -21,12 +23,14 @@ from outbox.policy import product
 from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.product import Product, Server
+from outbox.policy.redact import summary
 from outbox.ports import Finding
 from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected, NotSigned, Sign
 from outbox.sink.nodes import CONNECT_SECONDS, NodeHung, Nodes, OtherCluster
 
 ASK_SECONDS: Final = 5.0
 _READS: Final = ("GET", "HEAD")
+_BUSY: Final = (429, 502, 503, 504)
 
 
 class NotAccepted(OutboxError):
@@ -50,6 +54,22 @@ class Reply:
             return orjson.loads(self.raw)
         except orjson.JSONDecodeError:
             return self.raw
+
+    @property
+    def content(self) -> dict[str, Any] | None:
+        """The object in a reply that says yes."""
+        body = self.body if self.status < 300 else None
+        return body if isinstance(body, dict) else None
+
+    @property
+    def is_busy(self) -> bool:
+        return self.status in _BUSY
+
+    def refusal(self, kind: type[OutboxError]) -> OutboxError:
+        """With the server's reason, for commands; a busy server has refused nothing."""
+        error = self.body.get("error") if isinstance(self.body, dict) else None
+        reason = f"{self.status} {summary(error or 'no reason given')}"
+        return ElasticsearchDown(reason) if self.is_busy else kind(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +170,7 @@ class Elastic:
         """Product and version, and of several nodes which are in use. None: it is not known yet."""
         if self._server is None:
             return None
-        return f"{self._server} ({self.node.shown})" if isinstance(self.node, Nodes) else str(self._server)
+        return f"{self._server} ({self.node.watch.shown})" if isinstance(self.node, Nodes) else str(self._server)
 
     def required(self) -> product.Dialect:
         """How to speak to it, for commands: asked if need be. Raises as `NoReply.error` says."""
@@ -183,6 +203,13 @@ class Elastic:
                 return NoReply(unknown, sent=False, unidentified=True)
         return reply
 
+    def ask(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> Reply:
+        """As `call`, for commands: raises as `NoReply.error` says."""
+        reply = self.call(method, target, None if body is None else json.dumps(body).encode())
+        if isinstance(reply, NoReply):
+            raise reply.error()
+        return reply
+
     def _exchange(
         self, method: str, target: str, body: bytes | None = None, seconds: float | None = None
     ) -> Reply | NoReply:
@@ -200,12 +227,12 @@ class Elastic:
 
     def is_restless(self) -> bool:
         """Whether one of several nodes goes or comes, as in a restart, and another one answers."""
-        return isinstance(self.node, Nodes) and self.node.is_restless()
+        return isinstance(self.node, Nodes) and self.node.watch.is_restless()
 
     def check_nodes(self) -> Iterator[Finding]:
         """Where there are several: each of them asked, for people."""
         if isinstance(self.node, Nodes):
-            yield from self.node.check()
+            yield from self.node.watch.check()
 
     def close(self) -> None:
         self.node.close()
@@ -270,3 +297,8 @@ def _no_reply(error: Exception) -> NoReply:
 
 def dumps(value: object) -> bytes:
     return orjson.dumps(value)
+
+
+def quoted(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")

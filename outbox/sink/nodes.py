@@ -5,19 +5,18 @@ pass. Which nodes are in use is known by `node_watch`; a reply is interpreted on
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Final
 
-from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError
+from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, TlsError
 from elastic_transport import ConnectionError as Broken
 from elastic_transport._node import NodeApiResponse
 from elastic_transport.client_utils import DEFAULT, DefaultType
 from urllib3.exceptions import EmptyPoolError
 
 from outbox.facts import Announce, silent
-from outbox.ports import Clock, Finding
+from outbox.ports import Clock
 from outbox.sink.exchange import DeadlineNode, NotConnected, NotSigned
 from outbox.sink.node_watch import ASK_SECONDS, LEAST_SECONDS, NodeWatch
 
@@ -28,6 +27,8 @@ _GATEWAY: Final = (502, 503, 504)
 # Opening a point in time twice leaves one that ends by itself.
 _READS: Final = ("/_mget", "/_search", "/_count", "/_has_privileges", "/_pit", "/_search/point_in_time")
 _BULK: Final = "/_bulk"
+
+_AT_A_NODE: Final = (Broken, ConnectionTimeout, NodeApiResponse)
 
 Outcome = NodeApiResponse | Exception
 
@@ -53,12 +54,8 @@ class Nodes(BaseNode):
         targets: Sequence[str] = (),
     ) -> None:
         super().__init__(next(iter(nodes.values())).config)
-        self._watch = NodeWatch(nodes, login, announce, clock, first, targets)
+        self.watch = NodeWatch(nodes, login, announce, clock, first, targets)
         self._clock = clock
-
-    @property
-    def configs(self) -> list[NodeConfig]:
-        return [node.config for node in self._watch.nodes]
 
     def perform_request(
         self,
@@ -70,26 +67,14 @@ class Nodes(BaseNode):
     ) -> NodeApiResponse:
         seconds = request_timeout if isinstance(request_timeout, int | float) else self.config.request_timeout
         request = _Request(method, target, body, headers, seconds or 10.0)
-        self._watch.begin(min(ASK_SECONDS, request.seconds))
-        outcome = _Passage(request, self._watch, self._clock).run()
+        self.watch.begin(min(ASK_SECONDS, request.seconds))
+        outcome = _Passage(request, self.watch, self._clock).run()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def is_restless(self) -> bool:
-        """Whether one of them goes or comes, and another one answers."""
-        return self._watch.is_restless()
-
-    @property
-    def shown(self) -> str:
-        return self._watch.shown
-
-    def check(self) -> Iterator[Finding]:
-        """Every node, for people."""
-        return self._watch.check()
-
     def close(self) -> None:
-        self._watch.close()
+        self.watch.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +96,6 @@ class _Request:
     @property
     def _path(self) -> str:
         return self.target.partition("?")[0]
-
-
-class _Blame(Enum):
-    NOBODY = auto()
-    NODE = auto()
-    REQUEST = auto()
-    EITHER = auto()  # the node answers others
 
 
 @dataclass(slots=True)
@@ -168,16 +146,19 @@ class _Passage:
         if mixed := self.watch.mixed():
             self.outcome = OtherCluster(mixed)
             return True
-        self.outcome = self._exchange(place)
-        match self._blame(place):
-            case _Blame.NODE:
-                return not self._may_go_on()
-            case _Blame.EITHER:
-                self._remember(place)
-                return not self._may_go_on()
-            case _Blame.NOBODY:
-                self._serves(place)
-        return True
+        self.outcome = outcome = self._exchange(place)
+        if not isinstance(outcome, Exception) and outcome.meta.status not in _GATEWAY:
+            self._serves(place)
+            return True
+        if _never_left(outcome):
+            self.watch.leave_out(place, str(outcome))
+        elif isinstance(outcome, NotConnected) or not isinstance(outcome, _AT_A_NODE):
+            return True  # no connection was free, or a bug of ours
+        elif not self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))[0]:  # else it is left out now
+            if self._is_to_blame(outcome):
+                return True
+            self._remember(place)
+        return not self._may_go_on()
 
     def _exchange(self, place: int) -> Outcome:
         asked, seconds = self.request, max(self._left(), LEAST_SECONDS)
@@ -187,24 +168,13 @@ class _Passage:
         except Exception as error:
             return error
 
-    def _blame(self, place: int) -> _Blame:
-        """A node that is at fault is left out. A connection may break by itself, once: if it breaks at a second node
-        that answers others, it is the request; but no read, of which none is too much for a node."""
-        outcome = self.outcome
-        if not isinstance(outcome, Exception) and outcome.meta.status not in _GATEWAY:
-            return _Blame.NOBODY
-        if _never_left(outcome):
-            self.watch.leave_out(place, str(outcome))
-            return _Blame.NODE
-        if isinstance(outcome, NotConnected) or not isinstance(outcome, Broken | ConnectionTimeout | NodeApiResponse):
-            return _Blame.REQUEST  # no connection was free, or a bug of ours
-        if self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))[0]:
-            return _Blame.NODE
-        if isinstance(outcome, ConnectionTimeout):
-            # A node that has just started may take seconds for its first reads; a bulk is split by who sent it.
-            return _Blame.EITHER if self.request.is_read else _Blame.REQUEST
-        is_second = isinstance(outcome, Broken) and self.broken
-        return _Blame.REQUEST if is_second and not self.request.is_read else _Blame.EITHER
+    def _is_to_blame(self, outcome: Outcome) -> bool:
+        """The request, where the node answers others. A connection may break by itself, once: if it breaks at a second
+        node, it is the request; but no read, of which none is too much for a node. A node that has just started may
+        take seconds for its first reads; a bulk that timed out is split by who sent it."""
+        if self.request.is_read:
+            return False
+        return isinstance(outcome, ConnectionTimeout) or (isinstance(outcome, Broken) and self.broken)
 
     def _remember(self, place: int) -> None:
         if isinstance(self.outcome, Exception):
