@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Unpack
 
@@ -57,7 +56,7 @@ class EmbeddedConnect(KafkaProgram):
         self._plugins = find_debezium(self._shared, self._account, self._report)
         return found
 
-    def _files(self) -> Mapping[str, str]:
+    def _files(self) -> dict[str, str]:
         files = {"worker.properties": as_properties(self._all_settings())}
         if self.password is not None:
             files[self.users_file.name] = as_properties({USER: self.password})

@@ -30,21 +30,23 @@ class EmbeddedElasticsearch(EmbeddedSearch):
                 raise FolderNotAllowed(str(place))
 
     def _own_settings(self) -> dict[str, object]:
-        ml = {"xpack.ml.enabled": False} if self._distribution.has_module("x-pack-ml") else {}
-        return {"xpack.security.enabled": self.password is not None, **ml, **self._tls_settings()}
-
-    def _tls_settings(self) -> dict[str, object]:
-        if self._tls is None:
-            return {}
-        prefix = "xpack.security.http.ssl"
-        return {f"{prefix}.enabled": True, f"{prefix}.certificate": "http.crt", f"{prefix}.key": "http.key"}
-
-    def _prepare_more(self, config: Path) -> None:
-        self._account.give_file(config / "jvm.options", "\n".join(self._java_options(self.heap)) + "\n")
+        settings: dict[str, object] = {"xpack.security.enabled": self.password is not None}
+        if self._distribution.has_module("x-pack-ml"):
+            settings["xpack.ml.enabled"] = False
         if self._tls is not None:
-            self._account.give_file(config / "http.crt", self._tls.certificate.read_text())
-            self._account.give_file(config / "http.key", self._tls.key.read_text())
-        if self.password is not None and not (config / "elasticsearch.keystore").exists():
+            prefix = "xpack.security.http.ssl"
+            settings |= {f"{prefix}.enabled": True, f"{prefix}.certificate": "http.crt", f"{prefix}.key": "http.key"}
+        return settings
+
+    def _files(self) -> dict[str, str]:
+        files = {**super()._files(), "jvm.options": "\n".join(self._java_options(self.heap)) + "\n"}
+        if self._tls is not None:
+            files |= {"http.crt": self._tls.certificate.read_text(), "http.key": self._tls.key.read_text()}
+        return files
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        if self.password is not None and not (self._config / "elasticsearch.keystore").exists():
             self._keystore("create")
             self._keystore("add", "--stdin", "bootstrap.password", secret=self.password)
 

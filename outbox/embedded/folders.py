@@ -62,7 +62,9 @@ class FolderLock:
             return True
         make_folder(self.folder)
         file = os.fdopen(own_file(self.folder / "lock"), "r+")
-        if not _try_lock(file):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             if on_wait is None:
                 file.close()
                 return False
@@ -94,14 +96,6 @@ class FolderLock:
             )
         except FileNotFoundError:
             return False
-
-
-def _try_lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager
@@ -159,20 +153,15 @@ def abandoned_folders(data_dir: Path) -> Iterator[Path]:
 
 def check_space(folder: Path, megabytes: int, why: str) -> None:
     """Raise if `folder` is not writable, or its disk has less than `megabytes` free."""
-    place = _nearest(folder)
+    try:
+        place = next(place for place in (folder, *folder.parents) if place.exists())
+    except PermissionError:
+        place = None
     if place is None or not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
         raise FolderNotWritable(f"{folder} ({why})")
     free = shutil.disk_usage(place).free // 1_000_000
     if free < megabytes:
         raise NoSpace(f"{folder} has {free} MB free; {megabytes} MB are needed ({why})")
-
-
-def _nearest(folder: Path) -> Path | None:
-    """The folder itself, or its nearest existing parent. None if one of them is not accessible."""
-    try:
-        return next(place for place in (folder, *folder.parents) if place.exists())
-    except PermissionError:
-        return None
 
 
 def explained(problem: OSError, folder: Path) -> Exception:

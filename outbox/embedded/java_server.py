@@ -83,7 +83,7 @@ class JavaServer(EmbeddedServer):
         """Find or fetch its programs and a Java; at the first start only."""
 
     @abstractmethod
-    def _files(self) -> Mapping[str, str]:
+    def _files(self) -> dict[str, str]:
         """Its files in `config`, by their names."""
 
     def _prepare(self) -> None:

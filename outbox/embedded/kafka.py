@@ -88,7 +88,7 @@ class EmbeddedKafka(KafkaProgram):
         """For `bootstrap.servers`; it has no scheme."""
         return f"127.0.0.1:{self.port}"
 
-    def _files(self) -> Mapping[str, str]:
+    def _files(self) -> dict[str, str]:
         return {SERVER_FILE: as_properties(self._all_settings())}
 
     def _prepare(self) -> None:

@@ -29,6 +29,7 @@ OPENSEARCH = EmbeddedProduct("opensearch", "OpenSearch", {2: JavaNeeds(11, 23), 
 PRODUCTS = (ELASTICSEARCH, OPENSEARCH)
 
 
+@dataclass(frozen=True)
 class OfVersion:
     """What follows from a product and its version, of a server that can be fetched and of one that is unpacked."""
 
@@ -48,8 +49,6 @@ class OfVersion:
 class Release(OfVersion):
     """A server that can be fetched."""
 
-    product: EmbeddedProduct
-    version: str
     archive: Download
 
     @property

@@ -9,7 +9,6 @@ import json
 import ssl
 import uuid
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
@@ -77,11 +76,7 @@ class EmbeddedSearch(JavaServer):
         if not self._account.can_reach(distribution.home):
             raise FolderUnreachable(str(distribution.home))
 
-    def _prepare(self) -> None:
-        super()._prepare()
-        self._prepare_more(self._config)
-
-    def _files(self) -> Mapping[str, str]:
+    def _files(self) -> dict[str, str]:
         # JSON values are YAML values, and json.dumps quotes everything that a path may contain.
         lines = (f"{name}: {json.dumps(value)}\n" for name, value in self._all_settings().items())
         return {f"{self.product.name}.yml": "".join(lines)}
@@ -106,9 +101,6 @@ class EmbeddedSearch(JavaServer):
 
     def _java_options(self, heap: str) -> list[str]:
         return [f"-Xms{heap}", *super()._java_options(heap)]
-
-    def _prepare_more(self, config: Path) -> None:
-        """Write the files that only this product needs."""
 
     def _answers(self) -> bool:
         try:

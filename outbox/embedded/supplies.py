@@ -13,7 +13,7 @@ from outbox.embedded.fetching import fetched
 from outbox.embedded.java import Java, JavaNeeds, find_java
 from outbox.embedded.pins import DEBEZIUM, FETCHED_JAVA_MAJOR, JAVA_FOLDER, java_for_this_machine, kafka_jars
 from outbox.embedded.private import check_place
-from outbox.embedded.products import PRODUCTS, EmbeddedProduct, OfVersion, release_of
+from outbox.embedded.products import PRODUCTS, OfVersion, release_of
 from outbox.embedded.progress import Report
 
 # Tested on 17, 21 (also the wheel's, which lacks locales) and 25.
@@ -25,8 +25,6 @@ class Distribution(OfVersion):
     """An unpacked search server."""
 
     home: Path
-    product: EmbeddedProduct
-    version: str
 
     def has_module(self, name: str) -> bool:
         return (self.home / "modules" / name).is_dir()
@@ -40,7 +38,7 @@ def existing_distribution(home: Path) -> Distribution:
             version = f"{found[1]}.{found[2]}"
             if int(found[1]) not in product.java_needs:
                 raise DistributionUnusable(f"{home} contains {product.title} {version}")
-            return Distribution(home.resolve(), product, version)
+            return Distribution(product, version, home.resolve())
     raise DistributionUnusable(f"{home} contains no Elasticsearch or OpenSearch")
 
 

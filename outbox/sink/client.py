@@ -5,6 +5,7 @@ import base64
 import json
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,7 @@ from outbox.policy.product import Product, Server
 from outbox.policy.redact import summary
 from outbox.ports import Finding
 from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected, NotSigned, Sign
+from outbox.sink.node_watch import NodeWatch
 from outbox.sink.nodes import CONNECT_SECONDS, NodeHung, Nodes, OtherCluster
 
 ASK_SECONDS: Final = 5.0
@@ -105,11 +107,9 @@ class Credentials:
         """One `stat` per request (2 us). While the file cannot be read, the last secret is used."""
         stamp = _stamp(self._file)
         if stamp != self._stamp and self._file is not None:
-            try:
+            with suppress(OSError, ValueError):
                 self._header = _authorization(self._settings, read_secret_file(self._file))
                 self._stamp = stamp
-            except (OSError, ValueError):
-                return self._header
         return self._header
 
 
@@ -203,9 +203,9 @@ class Elastic:
                 return NoReply(unknown, sent=False, unidentified=True)
         return reply
 
-    def ask(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> Reply:
+    def ask(self, method: str, target: str, body: Mapping[str, Any] | bytes | None = None) -> Reply:
         """As `call`, for commands: raises as `NoReply.error` says."""
-        reply = self.call(method, target, None if body is None else json.dumps(body).encode())
+        reply = self.call(method, target, json.dumps(body).encode() if isinstance(body, Mapping) else body)
         if isinstance(reply, NoReply):
             raise reply.error()
         return reply
@@ -243,14 +243,15 @@ def connect(settings: ElasticSettings, lanes: int = 2, announce: Announce = sile
     credentials, sign = Credentials(settings), _signer(settings)
     setting = None if settings.product == "auto" else Product(settings.product)
     configs = {url: _config(settings, url, lanes) for url in settings.urls}
+    node: BaseNode
     if len(configs) == 1:
         node = DeadlineNode(configs[settings.urls[0]], sign=sign)
-        return Elastic(node, credentials, settings.timeout_seconds, setting)
-    several = {url: DeadlineNode(config, CONNECT_SECONDS, sign) for url, config in configs.items()}
-    # Not all workers of a machine begin at the same node.
-    first = secrets.randbelow(len(several))
-    nodes = Nodes(several, credentials.header, announce, first=first, targets=settings.targets)
-    return Elastic(nodes, credentials, settings.timeout_seconds, setting)
+    else:
+        several = {url: DeadlineNode(config, CONNECT_SECONDS, sign) for url, config in configs.items()}
+        # Not all workers of a machine begin at the same node.
+        first = secrets.randbelow(len(several))
+        node = Nodes(NodeWatch(several, credentials.header, announce, first=first, targets=settings.targets))
+    return Elastic(node, credentials, settings.timeout_seconds, setting)
 
 
 def _signer(settings: ElasticSettings) -> Sign | None:

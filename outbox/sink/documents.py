@@ -65,9 +65,7 @@ class ElasticTombstones:
             return []
         lines = [dumps({"delete": _delete(id, routing)}) for id, routing in ids]
         path = f"/{quoted(index)}/_bulk?filter_path={_BULK_FILTER}"
-        reply = self._elastic.call("PUT", path, b"\n".join([*lines, b""]))
-        if isinstance(reply, NoReply):
-            raise reply.error()
+        reply = self._elastic.ask("PUT", path, b"\n".join([*lines, b""]))
         body = reply.body
         if reply.status >= 300 or not isinstance(body, dict) or len(body.get("items", ())) != len(ids):
             raise CannotAsk(f"{reply.status} {summary(body.get('error') if isinstance(body, dict) else body)}")

@@ -1,6 +1,6 @@
 """Creates an index that is safe to project to, and reads the versions of documents. It writes no document."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from outbox.errors import OutboxError
@@ -66,7 +66,8 @@ class ElasticIndices:
     def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
         """The version of each (id, routing), None if there is no document. No source is transferred."""
         found: list[int | None] = []
-        for portion in _portions(ids):
+        for start in range(0, len(ids), _VERSIONS_PER_REQUEST):
+            portion = ids[start : start + _VERSIONS_PER_REQUEST]
             docs = [{"_id": name, **({"routing": routing} if routing else {})} for name, routing in portion]
             reply = self._ask("POST", f"/{quoted(index)}/_mget?_source=false", {"docs": docs})
             found.extend(doc.get("_version") if doc.get("found") else None for doc in reply["docs"])
@@ -77,11 +78,6 @@ class ElasticIndices:
         if (answer := reply.content) is None:
             raise reply.refusal(IndexRefused)
         return answer
-
-
-def _portions(ids: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
-    for start in range(0, len(ids), _VERSIONS_PER_REQUEST):
-        yield ids[start : start + _VERSIONS_PER_REQUEST]
 
 
 def _why_not(names: Sequence[str], kinds: Mapping[str, Leftover]) -> str:

@@ -4,8 +4,6 @@ Decides which request may be sent twice: one that did not leave, a read, and a b
 pass. Which nodes are in use is known by `node_watch`; a reply is interpreted only as far as "this node cannot serve".
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,9 +13,7 @@ from elastic_transport._node import NodeApiResponse
 from elastic_transport.client_utils import DEFAULT, DefaultType
 from urllib3.exceptions import EmptyPoolError
 
-from outbox.facts import Announce, silent
-from outbox.ports import Clock
-from outbox.sink.exchange import DeadlineNode, NotConnected, NotSigned
+from outbox.sink.exchange import NotConnected, NotSigned
 from outbox.sink.node_watch import ASK_SECONDS, LEAST_SECONDS, NodeWatch
 
 # A machine that is gone refuses nothing: with another node to turn to, this is the longest wait for a connection. It
@@ -44,18 +40,9 @@ class OtherCluster(Broken):
 class Nodes(BaseNode):
     """A node that is several."""
 
-    def __init__(
-        self,
-        nodes: Mapping[str, DeadlineNode],
-        login: Callable[[], str | None],
-        announce: Announce = silent,
-        clock: Clock = time.monotonic,
-        first: int = 0,
-        targets: Sequence[str] = (),
-    ) -> None:
-        super().__init__(next(iter(nodes.values())).config)
-        self.watch = NodeWatch(nodes, login, announce, clock, first, targets)
-        self._clock = clock
+    def __init__(self, watch: NodeWatch) -> None:
+        super().__init__(watch.nodes[0].config)
+        self.watch = watch
 
     def perform_request(
         self,
@@ -68,7 +55,7 @@ class Nodes(BaseNode):
         seconds = request_timeout if isinstance(request_timeout, int | float) else self.config.request_timeout
         request = _Request(method, target, body, headers, seconds or 10.0)
         self.watch.begin(min(ASK_SECONDS, request.seconds))
-        outcome = _Passage(request, self.watch, self._clock).run()
+        outcome = _Passage(request, self.watch).run()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -104,7 +91,6 @@ class _Passage:
 
     request: _Request
     watch: NodeWatch
-    clock: Clock
     until: float = field(init=False)
     outcome: Outcome = field(init=False, default_factory=lambda: NotConnected("no node was tried"))
     tried: list[int] = field(init=False, default_factory=list)
@@ -112,7 +98,7 @@ class _Passage:
     broken: bool = field(init=False, default=False)  # its connection broke at a node that answers
 
     def __post_init__(self) -> None:
-        self.until = self.clock() + self.request.seconds
+        self.until = self.watch.clock() + self.request.seconds
 
     def run(self) -> Outcome:
         while (place := self.watch.next(self.tried)) is not None and (self._left() >= LEAST_SECONDS or not self.tried):
@@ -122,16 +108,16 @@ class _Passage:
         return self.outcome
 
     def _left(self) -> float:
-        return self.until - self.clock()
+        return self.until - self.watch.clock()
 
     def _is_fit(self, place: int) -> bool:
         """A node that is left out gets a request only where no other is left, and is asked first. Where all are unfit,
         the last one still gets a read: its reply says what is wrong. The question is not on the request's time."""
         if not self.watch.is_left_out(place):
             return True
-        began = self.clock()
+        began = self.watch.clock()
         why, found = self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))
-        self.until += self.clock() - began
+        self.until += self.watch.clock() - began
         if not why or (self.request.is_read and len(self.tried) == len(self.watch.nodes)):
             return True
         is_telling = isinstance(found, TlsError | NotSigned) or (
@@ -157,7 +143,10 @@ class _Passage:
         elif not self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))[0]:  # else it is left out now
             if self._is_to_blame(outcome):
                 return True
-            self._remember(place)
+            if isinstance(outcome, Exception):
+                self.broken = True
+            else:
+                self.refusing.append(place)
         return not self._may_go_on()
 
     def _exchange(self, place: int) -> Outcome:
@@ -176,12 +165,6 @@ class _Passage:
             return False
         return isinstance(outcome, ConnectionTimeout) or (isinstance(outcome, Broken) and self.broken)
 
-    def _remember(self, place: int) -> None:
-        if isinstance(self.outcome, Exception):
-            self.broken = True
-        else:
-            self.refusing.append(place)
-
     def _may_go_on(self) -> bool:
         """A read that used up its time gets it anew at the next node; a bulk is sent again by who knows how much time
         its batch has left."""
@@ -190,7 +173,7 @@ class _Passage:
                 if self.request.is_repeatable:
                     self.outcome = NodeHung(self.outcome.message, errors=(self.outcome,))
                 return False
-            self.until = self.clock() + self.request.seconds
+            self.until = self.watch.clock() + self.request.seconds
         return self.request.is_repeatable or _never_left(self.outcome)
 
     def _serves(self, place: int) -> None:

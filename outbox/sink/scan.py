@@ -19,6 +19,7 @@ from outbox.sink.exchange import LARGEST_REPLY_BYTES
 KEEP_ALIVE: Final = "5m"  # slices of one point in time are read by turns, each page renews it
 SCAN_PAGE: Final = 1_000
 MOST_SLICES: Final = 256  # of one point in time; the server's own limit is 1,024 (`index.max_slices_per_pit`)
+_IDS: Final = {"_source": False, "version": True, "track_total_hits": False}
 _LOST: Final = "search_context_missing_exception"
 
 
@@ -114,13 +115,7 @@ class ElasticScan:
         return found
 
     def _by_search(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[HeldDocument]]:
-        asked = {
-            "size": 10_000,
-            "version": True,
-            "_source": source,
-            "query": {"ids": {"values": list(ids)}},
-            "track_total_hits": False,
-        }
+        asked = {**_IDS, "size": 10_000, "_source": source, "query": {"ids": {"values": list(ids)}}}
         found: dict[str, list[HeldDocument]] = {}
         for hit in self._exact("POST", f"/{quoted(index)}/_search", asked)["hits"]["hits"]:
             found.setdefault(hit["_id"], []).append(_held(hit))
@@ -216,13 +211,8 @@ class ElasticScan:
 
     def sample(self, index: str, number: int, seed: int) -> list[HeldDocument]:
         """A random sample of documents without repeats, up to ten thousand."""
-        asked = {
-            "size": min(number, 10_000),
-            "_source": False,
-            "version": True,
-            "track_total_hits": False,
-            "query": {"function_score": {"random_score": {"seed": seed, "field": "_seq_no"}}},
-        }
+        query = {"function_score": {"random_score": {"seed": seed, "field": "_seq_no"}}}
+        asked = {**_IDS, "size": min(number, 10_000), "query": query}
         found = self._ask("POST", f"/{quoted(index)}/_search", asked)["hits"]["hits"]
         return [_held(hit) for hit in found]
 
@@ -252,13 +242,7 @@ class ElasticScan:
 
 
 def _all_ids(page: int, order: str) -> dict[str, Any]:
-    return {
-        "size": page,
-        "sort": [{order: "asc"}],
-        "_source": False,
-        "version": True,
-        "track_total_hits": False,
-    }
+    return {**_IDS, "size": page, "sort": [{order: "asc"}]}
 
 
 def _complete(answer: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.policy.classify import by_aws
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.product import NEEDED, Server
@@ -25,12 +24,9 @@ class ElasticServerCheck:
 
     def require(self) -> Finding:
         """As `server`, but raises if there is no server of ours: for commands that need it."""
-        reply = self._elastic.call("GET", "/")
-        if isinstance(reply, NoReply):
-            raise reply.error()
-        known = self._elastic.server()
+        reply, known = self._elastic.ask("GET", "/"), self._elastic.server()
         if isinstance(known, Failure) and known.reason is not Reason.ES_AUTH:
-            raise WrongProduct(known.error) if known.reason is Reason.ES_CONFIG else ElasticsearchDown(known.error)
+            raise NoReply(known, unidentified=True).error()
         return _finding(reply, known)
 
     def server(self) -> Finding:

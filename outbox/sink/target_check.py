@@ -88,13 +88,10 @@ class Targets:
             return whole(Reason.ES_AUTH, f"{self._elastic.dialect.no_write} on index [{name}]")
         if settings and (failure := self._without_write_index(name)):
             return failure
-        self._forget(name)
-        return None
-
-    def _forget(self, name: str) -> None:
         with self._lock:
             self._told.pop(name, None)
             self._known.pop(name, None)
+        return None
 
     def _without_write_index(self, name: str) -> Failure | None:
         answer = self._ask(f"/{quoted(name)}/_alias")
