@@ -182,10 +182,14 @@ def _download(program: str, wanted: Download, repository: Path, report: Report) 
     our own: its size shows the progress, and removing it affects nothing else."""
     make_folder(repository)
     project, settings, log = (repository / name for name in ("pom.xml", "settings.xml", "maven.log"))
-    with os.fdopen(new_file(project), "w", encoding="utf-8") as writing:
-        writing.write(wanted.as_project())
+    if (first := wanted.artifacts[0]).packaging == "jar":
+        with os.fdopen(new_file(project), "w", encoding="utf-8") as writing:
+            writing.write(wanted.as_project())
+        goal = ["-f", str(project), "dependency:resolve"]
+    else:  # not as a project, which would need the archive's parents: those of Debezium are not all published
+        goal = ["dependency:get", f"-Dartifact={first.coordinates}", "-Dtransitive=false"]
     # -C: Maven checks the download against the repository's checksums; a partial download is never renamed.
-    argv = [program, "-B", "-q", "-C", "-f", str(project), "dependency:resolve", f"-Dmaven.repo.local={repository}"]
+    argv = [program, "-B", "-q", "-C", *goal, f"-Dmaven.repo.local={repository}"]
     argv += maven_settings(user_home() / ".m2" / "settings.xml", settings)
     try:
         code = _run(argv, wanted, repository, log, report)

@@ -16,7 +16,6 @@ from typing import Final
 _DEPENDENCY: Final = """\
     <dependency>
       <groupId>{0.group}</groupId><artifactId>{0.artifact}</artifactId><version>{0.version}</version>
-      <type>{0.packaging}</type><classifier>{0.classifier}</classifier>
       <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
     </dependency>
 """
@@ -49,7 +48,8 @@ class Artifact:
 
     @property
     def coordinates(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
+        end = f":{self.packaging}:{self.classifier}".rstrip(":") if self.packaging != "jar" else ""
+        return f"{self.group}:{self.artifact}:{self.version}{end}"
 
     def file_in(self, repository: Path) -> Path:
         return repository.joinpath(*self.group.split("."), self.artifact, self.version, self.name)
@@ -75,7 +75,7 @@ class Download:
         return self.artifacts[0].version
 
     def as_project(self) -> str:
-        """A project for Maven that depends on exactly these files."""
+        """A project for Maven that depends on exactly these jars."""
         return _PROJECT.format(self.name, "".join(map(_DEPENDENCY.format, self.artifacts)))
 
 
