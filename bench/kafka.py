@@ -19,8 +19,7 @@ from bench.stack import POSTGRES, BenchmarkServers
 from bench.topic import BenchmarkTopic
 from bench.worker import Daemons, daemons, log_size
 from outbox.embedded import EmbeddedKafka, EmbeddedPostgres
-from outbox.embedded.archive_list import DEBEZIUM
-from outbox.embedded.jar_list import kafka_jars
+from outbox.embedded.pins import DEBEZIUM, KAFKA_VERSION
 
 RAW = Threshold("drain of Kafka / raw _bulk", 0.70, 0.78)
 TABLE = Threshold("drain of Kafka / drain of the table", 1.0, 1.2)
@@ -55,7 +54,7 @@ def run(
     result = BenchmarkResult("kafka", smoke)
     result.settings = {**asdict(chosen), "partitions": PARTITIONS, "poison_every": POISON_EVERY}
     result.notes = NOTES.splitlines()
-    result.servers = {"kafka": kafka_jars().name.removeprefix("kafka-"), "debezium": DEBEZIUM.version}
+    result.servers = {"kafka": KAFKA_VERSION, "debezium": DEBEZIUM.version}
     rounds = 1 if smoke else rounds
     with _servers(stack) as (pair, kafka):
         with _prepared(pair, kafka, chosen, warm=not smoke) as drains:

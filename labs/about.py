@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from labs.worker import ROOT
-from outbox.embedded.jar_list import kafka_jars
+from outbox.embedded.pins import KAFKA_VERSION
 
 if TYPE_CHECKING:
     from labs.runner import Run
@@ -67,7 +67,7 @@ def _environment(run: Run) -> dict[str, str]:
         versions = run.servers.versions()
     except psycopg.Error:
         versions = {run.servers.server.product.value: run.servers.server.number}
-    kafka = {"kafka": kafka_jars().name.removeprefix("kafka-")} if run.experiment.kafka else {}
+    kafka = {"kafka": KAFKA_VERSION} if run.experiment.kafka else {}
     return {
         **versions,
         **kafka,

@@ -1,5 +1,5 @@
 # Kafka Connect with Debezium's connector for PostgreSQL, for docker-compose.kafka.yml. The digest is that of
-# outbox/embedded/archive_list.py.
+# outbox/embedded/pins.py.
 FROM maven:3.9-eclipse-temurin-17 AS plugin
 ARG VERSION=3.6.2.Final
 ARG SHA256=3a48d716eccd460670ca9885557c6ec9eedce91d715f86714f29f9ebe75a5f71

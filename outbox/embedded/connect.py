@@ -6,21 +6,16 @@ It keeps the position of its connectors in its folder, and forgets the connector
 from __future__ import annotations
 
 import http.client
-import shutil
 import signal
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 from outbox.embedded.connect_api import USER, ConnectApi
-from outbox.embedded.es_command import QUICK_START
-from outbox.embedded.find_kafka import find_debezium, find_kafka
-from outbox.embedded.folders import default_data_dir
 from outbox.embedded.java import Java
-from outbox.embedded.kafka import LOGGING, as_properties, java_command
+from outbox.embedded.java_server import JavaOptions
+from outbox.embedded.kafka import KafkaProgram, as_properties
 from outbox.embedded.process import Command
-from outbox.embedded.progress import Report, to_stderr
-from outbox.embedded.server import EmbeddedServer
+from outbox.embedded.supplies import find_debezium
 
 BASIC: Final = "org.apache.kafka.connect.rest.basic.auth.extension"
 # Without the quotes a path ends at a blank.
@@ -28,7 +23,7 @@ LOGIN: Final = f'KafkaConnect {{{{ {BASIC}.PropertyFileLoginModule required file
 STRING: Final = "org.apache.kafka.connect.storage.StringConverter"
 
 
-class EmbeddedConnect(EmbeddedServer):
+class EmbeddedConnect(KafkaProgram):
     """Kafka Connect 4.1 on 127.0.0.1. `bootstrap` names the brokers.
 
     A connector's configuration may name a file for a secret: `${file:/path:key}`, or `${dir:/folder:file}`. So whoever
@@ -37,31 +32,11 @@ class EmbeddedConnect(EmbeddedServer):
     """
 
     title = "Connect"
-    ready_seconds = 180.0
     port_taken_marks = ("Address already in use", "Unable to initialize REST server")
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        bootstrap: str,
-        port: int | None = None,
-        heap: str = "512m",
-        password: str | None = None,
-        settings: Mapping[str, object] | None = None,
-        jvm_options: Sequence[str] = QUICK_START,
-        data_dir: Path | None = None,
-        report: Report = to_stderr,
-    ) -> None:
-        super().__init__(folder, port=port)
-        self.settings = dict(settings or {})
-        self.heap = heap
-        self.password = password
+    def __init__(self, folder: Path, *, bootstrap: str, **options: Unpack[JavaOptions]) -> None:
+        super().__init__(folder, **options)
         self._bootstrap = bootstrap
-        self._jvm_options = jvm_options
-        self._shared = data_dir or default_data_dir()
-        self._report = report
-        self._found: tuple[Path, Java, Path] | None = None
 
     @property
     def url(self) -> str:
@@ -74,26 +49,19 @@ class EmbeddedConnect(EmbeddedServer):
     @property
     def users_file(self) -> Path:
         """Where the password stands, as a line `USER=PASSWORD`."""
-        return self.folder / "config" / "users.properties"
+        return self._config / "users.properties"
 
-    def _find(self) -> tuple[Path, Java, Path]:
-        """Kafka's jars, a Java, Debezium; found or fetched at the first start only."""
-        if self._found is None:
-            jars, java = find_kafka(self._shared, self._account, self._report)
-            self._found = jars, java, find_debezium(self._shared, self._account, self._report)
-        return self._found
+    def _find(self) -> tuple[Path, Java]:
+        found = super()._find()
+        self._plugins = find_debezium(self._shared, self._account, self._report)
+        return found
 
-    def _prepare(self) -> None:
-        self._find()
-        shutil.rmtree(self.folder / "tmp", ignore_errors=True)
-        for name in ("config", "data", "tmp"):
-            self._account.give_folder(self.folder / name)
-        config = self.folder / "config"
-        self._account.give_file(config / "worker.properties", as_properties(self._all_settings()))
-        self._account.give_file(config / "log4j2.properties", LOGGING)
+    def _files(self) -> dict[str, str]:
+        files = {"worker.properties": as_properties(self._all_settings())}
         if self.password is not None:
-            self._account.give_file(self.users_file, as_properties({USER: self.password}))
-            self._account.give_file(config / "login.conf", LOGIN.format(self.users_file))
+            files[self.users_file.name] = as_properties({USER: self.password})
+            files["login.conf"] = LOGIN.format(self.users_file)
+        return files
 
     def _all_settings(self) -> dict[str, object]:
         providers = "org.apache.kafka.common.config.provider"
@@ -104,7 +72,7 @@ class EmbeddedConnect(EmbeddedServer):
             "value.converter": STRING,
             "offset.storage.file.filename": self.folder / "data" / "offsets",
             "offset.flush.interval.ms": 1000,
-            "plugin.path": self._find()[2],
+            "plugin.path": self._plugins,
             # By their manifests, which all of these have: reading every class of Debezium takes seconds.
             "plugin.discovery": "service_load",
             "config.providers": "file,dir",
@@ -115,16 +83,16 @@ class EmbeddedConnect(EmbeddedServer):
         }
 
     def _command(self) -> Command:
-        jars, java, _ = self._find()
-        main, config = "org.apache.kafka.connect.cli.ConnectStandalone", self.folder / "config" / "worker.properties"
-        login = [f"-Djava.security.auth.login.config={config.with_name('login.conf')}"] if self.password else []
-        options = [*self._jvm_options, *login]
-        argv = java_command(java, jars, self.folder, self.heap, options, main, str(config))
-        return Command(argv, self.folder, java.env, signal.SIGTERM)
+        main, config = "org.apache.kafka.connect.cli.ConnectStandalone", str(self._config / "worker.properties")
+        return Command(self._java(self.heap, main, config), self.folder, self._found[1].env, signal.SIGTERM)
+
+    def _java_options(self, heap: str) -> list[str]:
+        login = [f"-Djava.security.auth.login.config={self._config / 'login.conf'}"] if self.password else []
+        return [*super()._java_options(heap), *login]
 
     def keep_secret(self, name: str, value: str) -> Path:
         """A file with the line `NAME=VALUE` that only its account can read, for `${file:PATH:NAME}`."""
-        return self._account.give_file(self.folder / "config" / f"{name}.properties", as_properties({name: value}))
+        return self._account.give_file(self._config / f"{name}.properties", as_properties({name: value}))
 
     def _answers(self) -> bool:
         try:

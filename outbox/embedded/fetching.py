@@ -1,154 +1,255 @@
-"""Downloads an archive and unpacks it into the cache, completely or not at all. `archive_list.py` lists them."""
+"""Downloads what `pins.py` lists, with Maven, into the cache: checked by its digest, completely or not at all."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import pwd
 import re
 import shutil
+import signal
 import stat
+import subprocess
 import tarfile
 import uuid
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from outbox.embedded.account import open_to_all
-from outbox.embedded.archive_list import Archive
-from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable
-from outbox.embedded.folders import FOR_SERVERS, FolderLock, check_space, explained
-from outbox.embedded.maven import find_maven, get_archive, user_home
-from outbox.embedded.private import check_place
-from outbox.embedded.progress import Report
+from outbox.embedded.errors import (
+    ArchiveDamaged,
+    DistributionUnusable,
+    FetchFailed,
+    MavenHasNoJava,
+    MavenMissing,
+    NoSpace,
+)
+from outbox.embedded.folders import FOR_SERVERS, FolderLock, check_space, explained, make_folder
+from outbox.embedded.java import wheel_java
+from outbox.embedded.maven_proxy import maven_settings
+from outbox.embedded.pins import Artifact, Download
+from outbox.embedded.private import check_place, new_file
+from outbox.embedded.progress import DownloadMeter, Report
+from outbox.embedded.supervisor import follow_parent
 
 # MB for Maven's plugins: 780 small files that take 11 MB of disk.
 FOR_MAVEN = 20
+# Debian's certificates for Java; the wheel's Java does not use them by itself.
+SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
+POLL_SECONDS = 1.0
+DISK_FULL = os.strerror(errno.ENOSPC)
 
 
-def fetched(archive: Archive, home: Path, report: Report) -> Path:
-    """`home` with the archive's folder."""
-    return once(home, report, lambda workplace: _fetch(archive, workplace, home, report))
-
-
-def once(home: Path, report: Report, fetch: Callable[[Path], None]) -> Path:
-    """`home`, which `fetch` creates if it is missing. Under a lock, so that two starts at once fetch it only once."""
+def fetched(wanted: Download, cache: Path, report: Report) -> Path:
+    """Its folder in the cache; fetched if it is missing, under a lock, so that two starts at once fetch it once."""
+    home, workplace = cache / wanted.name, cache / "fetch"
     check_place(home)
     if home.exists():
         return home
-    workplace = home.parent / "fetch"
-    check_space(workplace, FOR_SERVERS, "the embedded servers")
+    check_space(workplace, wanted.unpacked_megabytes + FOR_SERVERS, f"{wanted.title}, unpacked")
     try:
-        with _alone(workplace, report):
+        with FolderLock(workplace).waited(lambda: report("waiting for another process that downloads the same")):
             if not home.exists():
-                _clear(workplace)
-                fetch(workplace)
+                _fetch(wanted, workplace, home, report)
     except OSError as problem:
-        raise explained(problem, home.parent) from problem
+        raise explained(problem, cache) from problem
     return home
 
 
-@contextmanager
-def _alone(workplace: Path, report: Report) -> Iterator[None]:
-    lock = FolderLock(workplace)
-    lock.acquire(wait=True, on_wait=lambda: report("waiting for another process that downloads the same"))
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _clear(workplace: Path) -> None:
-    """Remove what a killed process left behind; we hold the lock."""
-    for left in workplace.glob("unpacking-*"):
+def _fetch(wanted: Download, workplace: Path, home: Path, report: Report) -> None:
+    """To a temporary name first: a folder with the final name is always complete."""
+    for left in workplace.glob("unpacking-*"):  # by a process that was killed: we hold the lock
         shutil.rmtree(left, ignore_errors=True)
-
-
-def _fetch(archive: Archive, workplace: Path, home: Path, report: Report) -> None:
-    if (existing := _inusers_repository(archive, report)) is not None:
-        with existing:
-            check_space(workplace, archive.unpacked_megabytes + FOR_SERVERS, f"{archive.title}, unpacked")
-            _unpack(archive, existing, workplace, home)
-        return
-    find_maven()
-    needed = archive.megabytes + archive.unpacked_megabytes + FOR_MAVEN + FOR_SERVERS
-    check_space(workplace, needed, f"{archive.title}: {archive.megabytes} MB of it only during the download")
-    repository = workplace / "maven"
-    # A partial download is not resumed but removed. Maven's own plugins stay.
-    shutil.rmtree(archive.file_in(repository).parent, ignore_errors=True)
-    try:
-        got = _verified(archive, get_archive(archive, repository, report))
-        if got is None:
-            raise ArchiveDamaged(archive.coordinates)
-        with got:
-            _unpack(archive, got, workplace, home)
-    finally:
-        shutil.rmtree(archive.file_in(repository).parent, ignore_errors=True)
-    report(f"{archive.title} is ready")
-
-
-def users_repository() -> Path:
-    return user_home() / ".m2" / "repository"
-
-
-def _inusers_repository(archive: Archive, report: Report) -> BinaryIO | None:
-    """The archive in the caller's own Maven repository, if it is complete. It is used and left there."""
-    file = archive.file_in(users_repository())
-    if not os.access(file, os.R_OK):  # missing, or not accessible
-        return None
-    if file.stat().st_uid not in (0, os.geteuid()):  # its owner could change it between the check and the unpacking
-        report(f"{file} belongs to another account and is not used")
-        return None
-    opened = _verified(archive, file)
-    if opened is None:
-        report(f"{file} is damaged and is not used")
-    return opened
-
-
-def _verified(archive: Archive, file: Path) -> BinaryIO | None:
-    """The open file, if its digest is right. It stays open so that what is unpacked is what was checked. 1.2 s for 759
-    MB."""
-    opened = file.open("rb")
-    if hashlib.file_digest(opened, "sha256").hexdigest() == archive.sha256:
-        return opened
-    opened.close()
-    return None
-
-
-def _unpack(archive: Archive, file: BinaryIO, workplace: Path, home: Path) -> None:
-    """Only the needed folder, to a temporary name first: a folder with the final name is always complete."""
     partial = workplace / f"unpacking-{uuid.uuid4().hex}"
-    wanted = re.compile(re.escape(f"{archive.folder}/").replace(r"\*", "[^/]+") if archive.folder else "")
+    partial.mkdir(mode=0o700)
     try:
-        (_unpack_tar if archive.packaging == "tar.gz" else _unpack_zip)(file, wanted, partial)
-        unpacked = next(partial.glob(archive.folder), None) if archive.folder else partial
+        _fill(partial, wanted, workplace / "maven", report)
+        unpacked = next(partial.glob(wanted.folder), None) if wanted.folder else partial
         if unpacked is None:
-            raise DistributionUnusable(f"{archive.coordinates} contains no folder {archive.folder}")
+            raise DistributionUnusable(f"{wanted.artifacts[0].coordinates} contains no folder {wanted.folder}")
         open_to_all(unpacked)
         unpacked.rename(home)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    report(f"{wanted.title} is ready")
 
 
-def _unpack_zip(file: BinaryIO, wanted: re.Pattern[str], target: Path) -> None:
+def _fill(target: Path, wanted: Download, repository: Path, report: Report) -> None:
+    """What the caller's own Maven repository has complete is used and left there; the rest is downloaded."""
+    missing = _not_placed(wanted, user_home() / ".m2" / "repository", target, report)
+    if not missing.artifacts:
+        return
+    program = _find_maven()
+    needed = wanted.megabytes + wanted.unpacked_megabytes + FOR_MAVEN + FOR_SERVERS
+    check_space(repository, needed, f"{wanted.title}: {wanted.megabytes} MB of it only during the download")
+    _remove(missing, repository)  # a partial download is not resumed
+    try:
+        _download(program, missing, repository, report)
+        if damaged := _not_placed(missing, repository, target, report).artifacts:
+            raise ArchiveDamaged(", ".join(one.coordinates for one in damaged))
+    finally:
+        _remove(missing, repository)
+
+
+def _remove(unwanted: Download, repository: Path) -> None:
+    """Maven's own plugins stay."""
+    for one in unwanted.artifacts:
+        shutil.rmtree(one.file_in(repository).parent, ignore_errors=True)
+
+
+# From a repository into the folder
+
+
+def _not_placed(wanted: Download, repository: Path, target: Path, report: Report) -> Download:
+    """Place what the repository has as it is pinned; the rest is returned."""
+    inner = re.compile(re.escape(f"{wanted.folder}/").replace(r"\*", "[^/]+") if wanted.folder else "")
+    rest = tuple(one for one in wanted.artifacts if not _is_placed(one, repository, inner, target, report))
+    return replace(wanted, artifacts=rest)
+
+
+def _is_placed(one: Artifact, repository: Path, inner: re.Pattern[str], target: Path, report: Report) -> bool:
+    """The file stays open, so that what is placed is what was checked. 1.2 s for 759 MB."""
+    file = one.file_in(repository)
+    if not os.access(file, os.R_OK):  # missing, or not accessible
+        return False
+    with file.open("rb") as opened:
+        if os.fstat(opened.fileno()).st_uid not in (0, os.geteuid()):  # its owner could change it after the check
+            report(f"{file} belongs to another account and is not used")
+            return False
+        if hashlib.file_digest(opened, "sha256").hexdigest() != one.sha256:
+            report(f"{file} is damaged and is not used")
+            return False
+        opened.seek(0)
+        match one.packaging:
+            case "zip":
+                _unpack_zip(opened, inner, target)
+            case "tar.gz":
+                _unpack_tar(opened, inner, target)
+            case _:
+                with (target / one.name).open("wb") as copy:
+                    shutil.copyfileobj(opened, copy)
+    return True
+
+
+def _unpack_zip(file: BinaryIO, inner: re.Pattern[str], target: Path) -> None:
+    """zipfile restores no permissions and writes links as files. The links are copies of licences and left out."""
     with zipfile.ZipFile(file) as opened:
         for member in opened.infolist():
-            if wanted.match(member.filename):
-                _extract(opened, member, target)
+            mode = member.external_attr >> 16
+            if inner.match(member.filename) and not stat.S_ISLNK(mode):
+                path = Path(opened.extract(member, target))
+                if mode & stat.S_IXUSR and not member.is_dir():
+                    path.chmod(0o755)
 
 
-def _unpack_tar(file: BinaryIO, wanted: re.Pattern[str], target: Path) -> None:
-    file.seek(0)  # it was read for its digest
+def _unpack_tar(file: BinaryIO, inner: re.Pattern[str], target: Path) -> None:
     with tarfile.open(fileobj=file, mode="r:gz") as opened:
-        members = [member for member in opened.getmembers() if wanted.match(member.name)]
+        members = [member for member in opened.getmembers() if inner.match(member.name)]
         opened.extractall(target, members, filter="data")  # nothing outside of the folder, no device, no foreign owner
 
 
-def _extract(opened: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    """zipfile restores no permissions and writes links as files. The links are copies of licences and left out."""
-    mode = member.external_attr >> 16
-    if not stat.S_ISLNK(mode):
-        path = Path(opened.extract(member, target))
-        if mode & stat.S_IXUSR and not member.is_dir():
-            path.chmod(0o755)
+# Maven
+
+
+def user_home() -> Path:
+    """As Java finds it: from the account, not from HOME. In containers the account may have no entry."""
+    try:
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        return Path(os.environ.get("HOME", "/"))
+
+
+def _find_maven() -> str:
+    """The path of Maven. Raises if there is no Maven, or no Java to run it."""
+    program = shutil.which("mvn")
+    if program is None:
+        raise MavenMissing()
+    if not _has_java() and wheel_java() is None:
+        raise MavenHasNoJava()
+    return program
+
+
+def _has_java() -> bool:
+    return bool(os.environ.get("JAVA_HOME")) or shutil.which("java") is not None
+
+
+def _download(program: str, wanted: Download, repository: Path, report: Report) -> None:
+    """These files and nothing that they depend on, in one run of Maven: each run takes seconds. Into a repository of
+    our own: its size shows the progress, and removing it affects nothing else."""
+    make_folder(repository)
+    project, settings, log = (repository / name for name in ("pom.xml", "settings.xml", "maven.log"))
+    if (first := wanted.artifacts[0]).packaging == "jar":
+        with os.fdopen(new_file(project), "w", encoding="utf-8") as writing:
+            writing.write(wanted.as_project())
+        goal = ["-f", str(project), "dependency:resolve"]
+    else:  # not as a project, which would need the archive's parents: those of Debezium are not all published
+        goal = ["dependency:get", f"-Dartifact={first.coordinates}", "-Dtransitive=false"]
+    # -C: Maven checks the download against the repository's checksums; a partial download is never renamed.
+    argv = [program, "-B", "-q", "-C", *goal, f"-Dmaven.repo.local={repository}"]
+    argv += maven_settings(user_home() / ".m2" / "settings.xml", settings)
+    try:
+        code = _run(argv, wanted, repository, log, report)
+    finally:
+        settings.unlink(missing_ok=True)
+    if code or not all(one.file_in(repository).exists() for one in wanted.artifacts):
+        errors = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line]
+        why = "\n".join(errors[:3]) or "Maven gave no reason"
+        raise NoSpace(f"{repository}: the disk is full") if DISK_FULL in why else FetchFailed(why)
+
+
+def _run(argv: list[str], wanted: Download, repository: Path, log: Path, report: Report) -> int:
+    """Its exit code."""
+    with os.fdopen(new_file(log), "w") as output:
+        process = subprocess.Popen(
+            argv,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            env=_environment(),
+            start_new_session=True,  # Ctrl-C is handled by us
+            # If we are killed, it must not go on writing where the next start downloads.
+            preexec_fn=follow_parent(signal.SIGKILL),  # noqa: PLW1509
+        )
+        try:
+            _show_progress(process, wanted, repository, report)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return process.returncode
+
+
+def _environment() -> dict[str, str]:
+    """Maven needs a Java; any is enough, and the wheel's is used if there is no other."""
+    env = dict(os.environ)
+    if not _has_java():
+        env["JAVA_HOME"] = str(wheel_java())
+        if SYSTEM_TRUST.exists():
+            env["MAVEN_OPTS"] = f"-Djavax.net.ssl.trustStore={SYSTEM_TRUST} {env.get('MAVEN_OPTS', '')}".strip()
+    return env
+
+
+def _show_progress(process: subprocess.Popen[bytes], wanted: Download, repository: Path, report: Report) -> None:
+    report(f"downloading {wanted.title} with Maven (only once, about {wanted.megabytes} MB)")
+    meter = DownloadMeter(f"downloading {wanted.title}", wanted.megabytes, report)
+    before = _megabytes(repository)
+    try:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(POLL_SECONDS)
+                return
+            meter.show(_megabytes(repository) - before)
+    finally:
+        meter.close()
+
+
+def _megabytes(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # Maven renames what it has finished
+            total += path.stat().st_size
+    return total // 1_000_000

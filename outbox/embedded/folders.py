@@ -56,18 +56,19 @@ class FolderLock:
         self.folder = folder
         self._file: IO[str] | None = None
 
-    def acquire(self, *, wait: bool = False, on_wait: Callable[[], None] | None = None) -> bool:
-        """Take the lock. False if another owner has it and `wait` is not set."""
+    def acquire(self, on_wait: Callable[[], None] | None = None) -> bool:
+        """Take the lock. If another owner has it: False, or with `on_wait` that is called and the lock awaited."""
         if self._file is not None:
             return True
         make_folder(self.folder)
         file = os.fdopen(own_file(self.folder / "lock"), "r+")
-        if not _try_lock(file):
-            if not wait:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if on_wait is None:
                 file.close()
                 return False
-            if on_wait:
-                on_wait()
+            on_wait()
             fcntl.flock(file, fcntl.LOCK_EX)
         self._file = file
         return True
@@ -76,6 +77,15 @@ class FolderLock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    @contextmanager
+    def waited(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """While it is held, after waiting for another owner."""
+        self.acquire(on_wait)
+        try:
+            yield
+        finally:
+            self.release()
 
     @property
     def in_place(self) -> bool:
@@ -86,18 +96,6 @@ class FolderLock:
             )
         except FileNotFoundError:
             return False
-
-    @property
-    def held(self) -> bool:
-        return self._file is not None
-
-
-def _try_lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager
@@ -155,20 +153,15 @@ def abandoned_folders(data_dir: Path) -> Iterator[Path]:
 
 def check_space(folder: Path, megabytes: int, why: str) -> None:
     """Raise if `folder` is not writable, or its disk has less than `megabytes` free."""
-    place = _nearest(folder)
+    try:
+        place = next(place for place in (folder, *folder.parents) if place.exists())
+    except PermissionError:
+        place = None
     if place is None or not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
         raise FolderNotWritable(f"{folder} ({why})")
     free = shutil.disk_usage(place).free // 1_000_000
     if free < megabytes:
         raise NoSpace(f"{folder} has {free} MB free; {megabytes} MB are needed ({why})")
-
-
-def _nearest(folder: Path) -> Path | None:
-    """The folder itself, or its nearest existing parent. None if one of them is not accessible."""
-    try:
-        return next(place for place in (folder, *folder.parents) if place.exists())
-    except PermissionError:
-        return None
 
 
 def explained(problem: OSError, folder: Path) -> Exception:

@@ -7,31 +7,18 @@ from __future__ import annotations
 
 import base64
 import secrets
-import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 from outbox.embedded.errors import EmbeddedServerFailed
-from outbox.embedded.es_command import QUICK_START
-from outbox.embedded.find_kafka import find_kafka
-from outbox.embedded.folders import default_data_dir
 from outbox.embedded.java import Java
-from outbox.embedded.process import MARK, Command, free_port
-from outbox.embedded.progress import Report, to_stderr
-from outbox.embedded.server import EmbeddedServer
+from outbox.embedded.java_server import JavaOptions, JavaServer
+from outbox.embedded.process import Command, free_port
+from outbox.embedded.supplies import find_kafka
 
-LOGGING: Final = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = [%d{ISO8601}][%-5p][%c{1.}] %m%n%throwable
-rootLogger.level = info
-rootLogger.appenderRef.console.ref = console
-"""
 SETTINGS: Final = {
     # The usual 128 MB do not fit into a heap of 256 MB: it would not start.
     "log.cleaner.dedupe.buffer.size": "16777216",
@@ -42,6 +29,7 @@ SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
 }
+SERVER_FILE: Final = "server.properties"
 STARTED: Final = b"Kafka Server started"
 
 
@@ -56,65 +44,58 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(b"\0" + secrets.token_bytes(15)).decode().rstrip("=")
 
 
-class EmbeddedKafka(EmbeddedServer):
+class KafkaProgram(JavaServer):
+    """A program of Kafka's jars on 127.0.0.1."""
+
+    log_pattern = "[%d{ISO8601}][%-5p][%c{1.}] %m%n%throwable"
+
+    def _find(self) -> tuple[Path, Java]:
+        return find_kafka(self._shared, self._account, self._report)
+
+    def _java(self, heap: str, main: str, *arguments: str) -> list[str]:
+        jars, java = self._found
+        logging = f"-Dlog4j2.configurationFile={self._config / 'log4j2.properties'}"
+        options = [*self._java_options(heap), "-Djava.awt.headless=true", logging]
+        return [java.program, *options, "-cp", f"{jars}/*", main, *arguments]
+
+
+class EmbeddedKafka(KafkaProgram):
     """Kafka 4.1 in KRaft mode on 127.0.0.1, without a password: its data is what a test or a sample writes.
 
     `voters` are the controllers of its cluster, with the port of each by its node; without them it is alone.
     """
 
     title = "Kafka"
-    ready_seconds = 180.0
+    heap = "256m"
     port_taken_marks = ("Address already in use",)
 
     def __init__(
         self,
         folder: Path,
         *,
-        port: int | None = None,
-        heap: str = "256m",
-        settings: Mapping[str, object] | None = None,
-        jvm_options: Sequence[str] = QUICK_START,
         node: int = 1,
         voters: Mapping[int, int] | None = None,
         cluster_id: str | None = None,
-        data_dir: Path | None = None,
-        report: Report = to_stderr,
+        **options: Unpack[JavaOptions],
     ) -> None:
-        super().__init__(folder, port=port)
-        self.settings = dict(settings or {})
-        self.heap = heap
+        super().__init__(folder, **options)
         self.node = node
-        self._jvm_options = jvm_options
         self._voters = voters
         self._cluster_id = cluster_id or new_cluster_id()
-        self._shared = data_dir or default_data_dir()
-        self._report = report
-        self._found: tuple[Path, Java] | None = None
 
     @property
     def url(self) -> str:
         """For `bootstrap.servers`; it has no scheme."""
         return f"127.0.0.1:{self.port}"
 
-    @property
-    def _config(self) -> Path:
-        return self.folder / "config" / "server.properties"
-
-    def _find(self) -> tuple[Path, Java]:
-        """The jars and a Java; found or fetched at the first start only."""
-        if self._found is None:
-            self._found = find_kafka(self._shared, self._account, self._report)
-        return self._found
+    def _files(self) -> dict[str, str]:
+        return {SERVER_FILE: as_properties(self._all_settings())}
 
     def _prepare(self) -> None:
-        self._find()
-        shutil.rmtree(self.folder / "tmp", ignore_errors=True)
-        for name in ("config", "data", "tmp"):
-            self._account.give_folder(self.folder / name)
-        self._account.give_file(self._config, as_properties(self._all_settings()))
-        self._account.give_file(self.folder / "config" / "log4j2.properties", LOGGING)
+        super()._prepare()
         if not (self.folder / "data" / "meta.properties").exists():
-            self._format()
+            place = ("-t", self._cluster_id, "-c", str(self._config / SERVER_FILE))
+            self._run_tool("kafka.tools.StorageTool", "format", *place)
 
     def _all_settings(self) -> dict[str, object]:
         # Alone, a new port at each start is fine: its own log keeps none of them.
@@ -135,9 +116,6 @@ class EmbeddedKafka(EmbeddedServer):
             **self.settings,
         }
 
-    def _format(self) -> None:
-        self._run_tool("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(self._config))
-
     def create_topic(self, name: str, partitions: int, **config: object) -> None:
         """Does nothing if it is there. `config` with underscores for dots, such as `max_message_bytes`."""
         options = [f"--config={option.replace('_', '.')}={value}" for option, value in config.items()]
@@ -150,13 +128,9 @@ class EmbeddedKafka(EmbeddedServer):
         except subprocess.CalledProcessError as failed:
             raise EmbeddedServerFailed(f"{self.title}, {main}: {failed.stdout}{failed.stderr}".strip()) from None
 
-    def _java(self, heap: str, main: str, *arguments: str) -> list[str]:
-        jars, java = self._find()
-        return java_command(java, jars, self.folder, heap, self._jvm_options, main, *arguments)
-
     def _command(self) -> Command:
-        argv = self._java(self.heap, "kafka.Kafka", str(self._config))
-        return Command(argv, self.folder, self._find()[1].env, signal.SIGTERM)
+        argv = self._java(self.heap, "kafka.Kafka", str(self._config / SERVER_FILE))
+        return Command(argv, self.folder, self._found[1].env, signal.SIGTERM)
 
     def _answers(self) -> bool:
         """By its own log, which is new at each start: it listens before it is a member of its cluster."""
@@ -171,23 +145,3 @@ _COPIED = (
     "default.replication.factor",
 )
 _CONFIRMED = ("transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr", "min.insync.replicas")
-
-
-def java_command(
-    java: Java, jars: Path, folder: Path, heap: str, options: Sequence[str], main: str, *arguments: str
-) -> list[str]:
-    """A program of Kafka with its logging, its temporary files and our mark in `folder`."""
-    return [
-        java.program,
-        f"-Xmx{heap}",
-        *options,
-        f"{MARK}{folder}",
-        "-XX:+ExitOnOutOfMemoryError",
-        "-Djava.awt.headless=true",
-        f"-Djava.io.tmpdir={folder / 'tmp'}",
-        f"-Dlog4j2.configurationFile={folder / 'config' / 'log4j2.properties'}",
-        "-cp",
-        f"{jars}/*",
-        main,
-        *arguments,
-    ]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.kafka import EmbeddedKafka, new_cluster_id
 from outbox.embedded.process import free_port
-from outbox.embedded.server import remove_abandoned
+from outbox.embedded.server import Startable
 
 
-class EmbeddedKafkaCluster:
+class EmbeddedKafkaCluster(Startable):
     """Brokers that are all controllers too. Any one of three may be killed, frozen and started again."""
+
+    title = "Kafka"
 
     def __init__(self, folder: Path, *, brokers: int = 3, heap: str = "192m", **options: Any) -> None:
         voters = {node: free_port() for node in range(1, brokers + 1)}
@@ -40,22 +39,3 @@ class EmbeddedKafkaCluster:
         """Like a crash of all: one that ends in order waits for a majority of controllers, which is ending too."""
         for broker in self.brokers:
             broker.kill()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    @classmethod
-    @contextmanager
-    def temporary(cls, data_dir: Path | None = None, **options: Any) -> Iterator[Self]:
-        """A cluster with new data in a folder that is removed afterwards. Options as for the class."""
-        place = data_dir or default_data_dir()
-        remove_abandoned(place)
-        with temporary_folder(place) as folder, cls(folder, **options) as cluster:
-            yield cluster

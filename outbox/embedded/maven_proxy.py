@@ -22,18 +22,14 @@ def proxy_of_environment() -> SplitResult | None:
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         if given := os.environ.get(name):
             found = urlsplit(given if "://" in given else f"http://{given}")
-            if not _has_port(found):
+            try:
+                has_port = found.port != 0
+            except ValueError:
+                has_port = False
+            if not has_port:
                 raise ProxyUnusable(f"the port in {name} is not a number")  # never the value: it may contain a password
             return found if found.hostname and found.scheme in ("http", "https") else None
     return None
-
-
-def _has_port(address: SplitResult) -> bool:
-    """The port is a number or missing; `port` raises for anything else."""
-    try:
-        return address.port is None or address.port > 0
-    except ValueError:
-        return False
 
 
 def not_proxied() -> str:
@@ -50,11 +46,16 @@ def maven_settings(user_settings: Path, target: Path) -> list[str]:
         return []
     tree = _read(user_settings)
     root = tree.getroot()
-    if any(_is(element, "proxy") for element in root.iter()):
+    if root.find(".//{*}proxy") is not None:
         return []
+    namespace = root.tag.removesuffix("settings")  # empty where there is none
     # Maven's own template has an empty list, and two of them are an error.
-    proxies = next((element for element in root if _is(element, "proxies")), None)
-    _fill(ET.SubElement(root, _name("proxies", root)) if proxies is None else proxies, proxy)
+    proxies = root.find("{*}proxies")
+    if proxies is None:
+        proxies = ET.SubElement(root, f"{namespace}proxies")
+    one = ET.SubElement(proxies, f"{namespace}proxy")
+    for key, value in _described(proxy).items():
+        ET.SubElement(one, f"{namespace}{key}").text = value
     ET.register_namespace("", NAMESPACE)
     with os.fdopen(new_file(target), "wb") as writing:
         tree.write(writing, encoding="utf-8", xml_declaration=True)
@@ -70,21 +71,8 @@ def _read(settings: Path) -> ET.ElementTree[ET.Element]:
         raise ProxyUnusable(f"{settings} cannot be read: {problem}") from None
 
 
-def _is(element: ET.Element, name: str) -> bool:
-    return element.tag.rpartition("}")[2] == name
-
-
-def _name(name: str, parent: ET.Element) -> str:
-    """In the namespace of its parent, if that has one."""
-    return f"{{{NAMESPACE}}}{name}" if parent.tag.startswith("{") else name
-
-
-def _fill(proxies: ET.Element, proxy: SplitResult) -> None:
-    one = ET.SubElement(proxies, _name("proxy", proxies))
+def _described(proxy: SplitResult) -> dict[str, str]:
     port = proxy.port or (443 if proxy.scheme == "https" else 80)
     values = {"id": "environment", "active": "true", "protocol": "https", "host": proxy.hostname, "port": str(port)}
     values |= {"username": proxy.username, "password": proxy.password}
-    for key, value in values.items():
-        if value:
-            ET.SubElement(one, _name(key, one)).text = unquote(value)
-    ET.SubElement(one, _name("nonProxyHosts", one)).text = not_proxied()
+    return {**{key: unquote(value) for key, value in values.items() if value}, "nonProxyHosts": not_proxied()}

@@ -41,18 +41,18 @@ class EmbeddedOpenSearch(EmbeddedSearch):
 
     def _command(self) -> Command:
         """Java itself instead of the launcher in `bin/`, which needs bash and starts a Java more."""
-        distribution, java = self._find()
+        distribution, java = self._found
         home = distribution.home
         # What limits its permissions: a part of Java until 23, an agent since OpenSearch 3.
         agent = f"-javaagent:{home}/agent/opensearch-agent.jar"
         guard = "-Djava.security.manager=allow" if distribution.major == 2 else agent
         argv = [
             java.program,
-            *self._java_options(),
+            *self._java_options(self.heap),
             *ALWAYS,
             guard,
             f"-Dopensearch.path.home={home}",
-            f"-Dopensearch.path.conf={self.folder / 'config'}",
+            f"-Dopensearch.path.conf={self._config}",
             "-Dopensearch.distribution.type=tar",
             "-Dopensearch.bundled_jdk=false",
             "-cp",

@@ -9,9 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from outbox.embedded.errors import FolderNotOurs
+
+# A link, a folder for a file or a file for a folder, or closed to us.
+_OTHERS = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EACCES)
 
 
 def new_file(path: Path) -> int:
@@ -23,47 +27,33 @@ def new_file(path: Path) -> int:
 
 def own_file(path: Path) -> int:
     """A file of the caller, created if missing, open for reading and writing."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as problem:
-        if problem.errno in (errno.ELOOP, errno.EACCES, errno.EISDIR):
-            raise FolderNotOurs(str(path)) from problem
-        raise
-    return _checked(file, path, os.geteuid())
+    return _opened(path, os.O_RDWR | os.O_CREAT, stat.S_ISREG, os.geteuid())
 
 
 def read_text(path: Path, *owners: int) -> str:
     """The text of a small file, not a link, that belongs to one of these owners."""
-    try:  # non-blocking: it might be a pipe
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as problem:
-        if problem.errno == errno.ELOOP:
-            raise FolderNotOurs(str(path)) from problem
-        raise
-    with os.fdopen(_checked(file, path, *owners), encoding="utf-8") as opened:
+    # Non-blocking: it might be a pipe.
+    with os.fdopen(_opened(path, os.O_RDONLY | os.O_NONBLOCK, stat.S_ISREG, *owners), encoding="utf-8") as opened:
         return opened.read(4096)
-
-
-def _checked(file: int, path: Path, *owners: int) -> int:
-    about = os.fstat(file)
-    if about.st_uid not in owners or not stat.S_ISREG(about.st_mode):
-        os.close(file)
-        raise FolderNotOurs(str(path))
-    return file
 
 
 def opened_folder(path: Path, *owners: int) -> int:
     """Open a folder, not a link, that belongs to one of these owners."""
+    return _opened(path, os.O_RDONLY | os.O_DIRECTORY, stat.S_ISDIR, *owners)
+
+
+def _opened(path: Path, flags: int, is_kind: Callable[[int], bool], *owners: int) -> int:
     try:
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as problem:
-        if problem.errno in (errno.ELOOP, errno.ENOTDIR):
+        if problem.errno in _OTHERS:
             raise FolderNotOurs(str(path)) from problem
         raise
-    if os.fstat(folder).st_uid not in owners:
-        os.close(folder)
+    about = os.fstat(opened)
+    if about.st_uid not in owners or not is_kind(about.st_mode):
+        os.close(opened)
         raise FolderNotOurs(str(path))
-    return folder
+    return opened
 
 
 def check_place(folder: Path) -> None:

@@ -134,19 +134,12 @@ def serves_in(process: psutil.Process, folder: Path) -> bool:
     A reader of our logs or a shell in our folder is not.
     """
     try:
-        if any(_is_within(argument.removeprefix(MARK), folder) for argument in _marked(process)):
-            return True
-        return process.name() == "postgres" and _is_within(process.cwd(), folder)
+        places = [word.removeprefix(MARK) for word in process.cmdline() if word.startswith(MARK)]
+        if process.name() == "postgres":
+            places.append(process.cwd())
     except psutil.Error:
         return False
-
-
-def _marked(process: psutil.Process) -> list[str]:
-    return [argument for argument in process.cmdline() if argument.startswith(MARK)]
-
-
-def _is_within(path: str, folder: Path) -> bool:
-    return Path(path).is_relative_to(folder)
+    return any(Path(place).is_relative_to(folder) for place in places)
 
 
 def free_port() -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from outbox.embedded.archive_list import ELASTICSEARCH_8, ELASTICSEARCH_9, OPENSEARCH_2, OPENSEARCH_3, Archive
 from outbox.embedded.errors import DistributionUnusable
 from outbox.embedded.java import JavaNeeds
+from outbox.embedded.pins import ELASTICSEARCH_8, ELASTICSEARCH_9, OPENSEARCH_2, OPENSEARCH_3, Download
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ OPENSEARCH = EmbeddedProduct("opensearch", "OpenSearch", {2: JavaNeeds(11, 23), 
 PRODUCTS = (ELASTICSEARCH, OPENSEARCH)
 
 
+@dataclass(frozen=True)
 class OfVersion:
     """What follows from a product and its version, of a server that can be fetched and of one that is unpacked."""
 
@@ -48,13 +49,11 @@ class OfVersion:
 class Release(OfVersion):
     """A server that can be fetched."""
 
-    product: EmbeddedProduct
-    version: str
-    archive: Archive
+    archive: Download
 
     @property
     def name(self) -> str:
-        return f"{self.product.name}-{self.version}"
+        return self.archive.name
 
 
 RELEASES = {

@@ -29,10 +29,43 @@ from outbox.embedded.process import (
 BUSY: Final = "A busy machine may need longer: try again when it does less, or use a server that runs already."
 
 
-class EmbeddedServer(ABC):
-    """A server in its own folder, reachable on 127.0.0.1 only. It keeps its port through restarts."""
+class Startable(ABC):
+    """What is started on entering and stopped on leaving."""
 
     title: str
+
+    @abstractmethod
+    def __init__(self, folder: Path, **options: Any) -> None: ...
+
+    @abstractmethod
+    def start(self) -> Self: ...
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @classmethod
+    @contextmanager
+    def temporary(cls, data_dir: Path | None = None, **options: Any) -> Iterator[Self]:
+        """One with new data in a folder that is removed afterwards. Options as for the class."""
+        place = data_dir or default_data_dir()
+        remove_abandoned(place)
+        with temporary_folder(place) as folder, cls(folder / cls.title.lower(), **options) as started:
+            yield started
+
+
+class EmbeddedServer(Startable):
+    """A server in its own folder, reachable on 127.0.0.1 only. It keeps its port through restarts."""
+
     ready_seconds: float
     port_taken_marks: tuple[str, ...]
 
@@ -151,21 +184,6 @@ class EmbeddedServer(ABC):
     def _signal_all(self, number: int) -> None:
         if self._process is not None:
             send(self._process.processes(), number)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    @classmethod
-    @contextmanager
-    def temporary(cls, data_dir: Path | None = None, **options: Any) -> Iterator[Self]:
-        """A server with new data in a folder that is removed afterwards. Options as for the class."""
-        place = data_dir or default_data_dir()
-        remove_abandoned(place)
-        with temporary_folder(place) as folder, cls(folder / cls.title.lower(), **options) as server:
-            yield server
 
 
 def remove_abandoned(data_dir: Path) -> None:

@@ -6,20 +6,21 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from outbox.embedded.connect import EmbeddedConnect
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
-from outbox.embedded.es_command import QUICK_START
 from outbox.embedded.folders import FOR_SERVERS, check_space, default_data_dir, stack_folder, temporary_folder
+from outbox.embedded.java_server import QUICK_START
 from outbox.embedded.kafka import EmbeddedKafka
 from outbox.embedded.opensearch import EmbeddedOpenSearch
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.products import ELASTICSEARCH, release_of
 from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.search import EmbeddedSearch
-from outbox.embedded.server import remove_abandoned
+from outbox.embedded.server import EmbeddedServer, remove_abandoned
 
+_Server = TypeVar("_Server", bound=EmbeddedServer)
 _SEARCH: tuple[type[EmbeddedSearch], ...] = (EmbeddedElasticsearch, EmbeddedOpenSearch)
 
 
@@ -110,50 +111,33 @@ class EmbeddedStack:
 
     def _start_in(self, folder: Path, undo: ExitStack) -> None:
         # Elasticsearch takes ten times as long, so it starts first and the others start meanwhile.
+        common: dict[str, Any] = {"data_dir": self.data_dir, "report": self._report}
         if not self._given_elastic_url:
             kind = search_server(self._es_version)
-            self.elasticsearch = kind(
+            es = kind(
                 folder / kind.product.name,
                 version=self._es_version,
                 home=self._es_home,
                 heap=self._es_heap,
                 jvm_options=self._es_jvm_options,
-                data_dir=self.data_dir,
-                report=self._report,
+                **common,
             )
-            undo.callback(self.elasticsearch.stop)
-            self.elasticsearch.launch()
-        kafka = self._launch_kafka(folder / "kafka", undo) if self._with_kafka else None
+            self.elasticsearch = _launched(es, undo)
+        kafka = _launched(EmbeddedKafka(folder / "kafka", **common), undo) if self._with_kafka else None
         if not self._given_database_url:
-            self.postgres = EmbeddedPostgres(folder / "postgresql", settings=self._pg_settings, data_dir=self.data_dir)
-            undo.callback(self.postgres.stop)
-            self.postgres.start()
+            postgres = EmbeddedPostgres(folder / "postgresql", settings=self._pg_settings, data_dir=self.data_dir)
+            self.postgres = _launched(postgres, undo)
+            self.postgres.await_ready()
         if kafka is not None:
-            self.stream = EmbeddedStream(kafka, self._launch_connect(folder / "connect", kafka, undo))
+            # Started last, it is stopped first: it reads from PostgreSQL and writes to Kafka.
+            kafka.await_ready()
+            secret = secrets.token_urlsafe(18)
+            connect = EmbeddedConnect(folder / "connect", bootstrap=kafka.url, password=secret, **common)
+            self.stream = EmbeddedStream(kafka, _launched(connect, undo))
         if self.elasticsearch:
             self.elasticsearch.await_ready()
         if self.stream is not None:
             self.stream.connect.await_ready()
-
-    def _launch_kafka(self, folder: Path, undo: ExitStack) -> EmbeddedKafka:
-        kafka = EmbeddedKafka(folder, data_dir=self.data_dir, report=self._report)
-        undo.callback(kafka.stop)
-        kafka.launch()
-        return kafka
-
-    def _launch_connect(self, folder: Path, kafka: EmbeddedKafka, undo: ExitStack) -> EmbeddedConnect:
-        """Started last, it is stopped first: it reads from PostgreSQL and writes to Kafka."""
-        kafka.await_ready()
-        connect = EmbeddedConnect(
-            folder,
-            bootstrap=kafka.url,
-            password=secrets.token_urlsafe(18),
-            data_dir=self.data_dir,
-            report=self._report,
-        )
-        undo.callback(connect.stop)
-        connect.launch()
-        return connect
 
     def stop(self) -> None:
         """Stop the started servers in reverse order; given ones are not touched."""
@@ -164,3 +148,9 @@ class EmbeddedStack:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _launched(server: _Server, undo: ExitStack) -> _Server:
+    undo.callback(server.stop)
+    server.launch()
+    return server

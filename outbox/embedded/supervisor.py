@@ -88,12 +88,9 @@ def stop(server: subprocess.Popen[bytes], task: Task) -> None:
 
 
 def read_task() -> Task:
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(PARENT, 65536)
-        if not piece:
-            sys.exit("the parent died before it sent the task")
-        line += piece
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        sys.exit("the parent died before it sent the task")
     return Task(**json.loads(line))
 
 

@@ -133,19 +133,19 @@ def changed(before: Server, now: Server) -> Failure:
 
 def _found(headers: Mapping[str, str], body: object) -> Server | None:
     named = by_header(headers)
-    version = body.get("version") if isinstance(body, Mapping) else None
-    about: Mapping[str, Any] = version if isinstance(version, Mapping) else {}
-    number = str(about.get("number") or "")
+    page: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
+    about, tagline = page.get("version"), str(page.get("tagline"))
+    number = str(about.get("number") or "") if isinstance(about, Mapping) else ""
     if named is not None:
         return named if named.number else Server(named.product, number)
-    if about.get("distribution") == "opensearch":
+    if isinstance(about, Mapping) and about.get("distribution") == "opensearch":
         return Server(Product.OPENSEARCH, number)
     # Compatibility mode: it passes for 7.10.2 and leaves the distribution out. Its own number is then unknown.
-    if number == "7.10.2" and isinstance(body, Mapping) and str(body.get("tagline")).startswith(_OPENSEARCH_TAGLINE):
+    if number == "7.10.2" and tagline.startswith(_OPENSEARCH_TAGLINE):
         return Server(Product.OPENSEARCH)
     # Before 7.14 it had no header that something could have removed.
-    is_elastic = isinstance(body, Mapping) and body.get("tagline") == _ELASTIC_TAGLINE
-    return Server(Product.ELASTICSEARCH, number) if is_elastic and _OLD_ELASTICSEARCH.match(number) else None
+    is_old = tagline == _ELASTIC_TAGLINE and _OLD_ELASTICSEARCH.match(number)
+    return Server(Product.ELASTICSEARCH, number) if is_old else None
 
 
 def _checked(found: Server, setting: Product | None, by_key: bool) -> Server | Failure:

@@ -2,11 +2,14 @@
 one call. It interprets no other reply."""
 
 import base64
+import json
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import orjson
 from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError
@@ -21,12 +24,15 @@ from outbox.policy import product
 from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.product import Product, Server
+from outbox.policy.redact import summary
 from outbox.ports import Finding
 from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected, NotSigned, Sign
+from outbox.sink.node_watch import NodeWatch
 from outbox.sink.nodes import CONNECT_SECONDS, NodeHung, Nodes, OtherCluster
 
 ASK_SECONDS: Final = 5.0
 _READS: Final = ("GET", "HEAD")
+_BUSY: Final = (429, 502, 503, 504)
 
 
 class NotAccepted(OutboxError):
@@ -50,6 +56,22 @@ class Reply:
             return orjson.loads(self.raw)
         except orjson.JSONDecodeError:
             return self.raw
+
+    @property
+    def content(self) -> dict[str, Any] | None:
+        """The object in a reply that says yes."""
+        body = self.body if self.status < 300 else None
+        return body if isinstance(body, dict) else None
+
+    @property
+    def is_busy(self) -> bool:
+        return self.status in _BUSY
+
+    def refusal(self, kind: type[OutboxError]) -> OutboxError:
+        """With the server's reason, for commands; a busy server has refused nothing."""
+        error = self.body.get("error") if isinstance(self.body, dict) else None
+        reason = f"{self.status} {summary(error or 'no reason given')}"
+        return ElasticsearchDown(reason) if self.is_busy else kind(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +107,9 @@ class Credentials:
         """One `stat` per request (2 us). While the file cannot be read, the last secret is used."""
         stamp = _stamp(self._file)
         if stamp != self._stamp and self._file is not None:
-            try:
+            with suppress(OSError, ValueError):
                 self._header = _authorization(self._settings, read_secret_file(self._file))
                 self._stamp = stamp
-            except (OSError, ValueError):
-                return self._header
         return self._header
 
 
@@ -110,14 +130,6 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
     return None
 
 
-_ProductHeader = tuple[str | None, str | None]
-
-
-def _product_header(headers: Mapping[str, str]) -> _ProductHeader:
-    """What `product.by_header` reads."""
-    return headers.get("x-elastic-product"), headers.get("x-opensearch-version")
-
-
 @dataclass(slots=True)
 class Elastic:
     """One server. `call` never raises. `setting` is ELASTIC_PRODUCT, unless that is `auto`."""
@@ -129,12 +141,11 @@ class Elastic:
     # How to speak to it. Before it has said anything: as to Elasticsearch, which is all that a read needs.
     dialect: product.Dialect = field(default=product.ELASTICSEARCH, init=False)
     _server: Server | None = field(default=None, init=False)
-    _usual_header: _ProductHeader | None = field(default=None, init=False)  # of a reply that named this product
-    _named_by_header: bool = field(default=False, init=False)
-    _doubtful: bool = field(default=False, init=False)
+    _doubtful: bool = field(default=False, init=False)  # a reply came that the known product does not give
 
     def server(self, seconds: float | None = None) -> Server | Failure:
-        """What the server is, asked once: later replies are only compared with it. A failure is not remembered."""
+        """What the server is: asked before the first write, and again after a reply that makes it doubtful. A failure
+        is not remembered."""
         if self._server is not None and not self._doubtful:
             return self._server
         reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
@@ -144,38 +155,22 @@ class Elastic:
         found = product.identify(reply.status, headers, reply.body, self.setting, by_key=self.credentials.by_key)
         if isinstance(found, Failure):
             return found
-        known = self._server
-        if known is None:
-            self._named_by_header = product.by_header(headers) is not None
-            self._know(known := found)
-        if found.product is not known.product:
-            return product.changed(known, found)
-        if self._doubtful:  # it is the same, so something removes the header here and there: that says nothing any more
-            self._doubtful = self._named_by_header = False
-        return known
+        if self._server is not None and found.product is not self._server.product:
+            return product.changed(self._server, found)
+        self._server, self.dialect, self._doubtful = found, found.dialect, False
+        return found
 
     def _permitted_headers(self, refused: Reply, seconds: float | None) -> Mapping[str, str]:
         """Elasticsearch leaves its name out of a refusal. Who one is, every user and key may ask there."""
         reply = self._exchange("GET", "/_security/_authenticate", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
         return reply.headers if isinstance(reply, Reply) and product.by_header(reply.headers) else refused.headers
 
-    def named(self) -> Server | None:
-        """With its number, if that may be asked for: Elasticsearch's header has none. For people."""
-        known = self.server()
-        if isinstance(known, Failure) or known.number:
-            return None if isinstance(known, Failure) else known
-        reply = self._exchange("GET", "/", seconds=ASK_SECONDS)
-        found = product.identify(reply.status, reply.headers, reply.body) if isinstance(reply, Reply) else None
-        if isinstance(found, Server) and found.product is known.product:
-            self._know(known := found)
-        return known
-
     @property
     def shown(self) -> str | None:
         """Product and version, and of several nodes which are in use. None: it is not known yet."""
         if self._server is None:
             return None
-        return f"{self._server} ({self.node.shown})" if isinstance(self.node, Nodes) else str(self._server)
+        return f"{self._server} ({self.node.watch.shown})" if isinstance(self.node, Nodes) else str(self._server)
 
     def required(self) -> product.Dialect:
         """How to speak to it, for commands: asked if need be. Raises as `NoReply.error` says."""
@@ -183,9 +178,6 @@ class Elastic:
         if isinstance(found, Failure):
             raise NoReply(found, sent=False, unidentified=True).error()
         return found.dialect
-
-    def _know(self, server: Server) -> None:
-        self._server, self.dialect = server, server.dialect
 
     def call(
         self, method: str, target: str, body: bytes | None = None, *, seconds: float | None = None
@@ -198,35 +190,25 @@ class Elastic:
         if method not in _READS and isinstance(unknown := self.server(seconds), Failure):
             return NoReply(unknown, sent=False, unidentified=True)
         reply = self._exchange(method, target, body, seconds)
-        if isinstance(reply, Reply):
-            other = self._compare(reply)
-            if other is not None and method not in _READS:  # done in another cluster is not done
-                return NoReply(other, unidentified=True)
-            # The other product does not know our content type: nothing was done, and this is why.
-            if self._doubtful and reply.status == 406 and isinstance(unknown := self.server(seconds), Failure):
+        if isinstance(reply, NoReply) or self._server is None:
+            return reply
+        named = product.by_header(reply.headers)
+        if named is not None and named.product is not self._server.product:
+            self._doubtful = True
+            if method not in _READS:  # done in another cluster is not done
+                return NoReply(product.changed(self._server, named), unidentified=True)
+        elif reply.status == 406:  # the other product does not know our content type: nothing was done
+            self._doubtful = True
+            if isinstance(unknown := self.server(seconds), Failure):
                 return NoReply(unknown, sent=False, unidentified=True)
         return reply
 
-    def _compare(self, reply: Reply) -> Failure | None:
-        """Elasticsearch names itself on every reply that is its own; an error may come from a proxy. A header that was
-        found right once needs no second reading. A failure: the reply names the other product."""
-        header = _product_header(reply.headers)
-        if header == self._usual_header:
-            return None
-        named = product.by_header(reply.headers)
-        if self._server is None:
-            is_usable = named is not None and (named.has_keys or not self.credentials.by_key)
-            if named is not None and is_usable and self.setting in (None, named.product):
-                self._named_by_header = True
-                self._know(named)
-        elif named is not None:
-            if named.product is not self._server.product:
-                self._doubtful = True
-                return product.changed(self._server, named)
-            self._usual_header = header
-        elif reply.status == 406 or (self._named_by_header and reply.status < 300):
-            self._doubtful = True
-        return None
+    def ask(self, method: str, target: str, body: Mapping[str, Any] | bytes | None = None) -> Reply:
+        """As `call`, for commands: raises as `NoReply.error` says."""
+        reply = self.call(method, target, json.dumps(body).encode() if isinstance(body, Mapping) else body)
+        if isinstance(reply, NoReply):
+            raise reply.error()
+        return reply
 
     def _exchange(
         self, method: str, target: str, body: bytes | None = None, seconds: float | None = None
@@ -245,12 +227,12 @@ class Elastic:
 
     def is_restless(self) -> bool:
         """Whether one of several nodes goes or comes, as in a restart, and another one answers."""
-        return isinstance(self.node, Nodes) and self.node.is_restless()
+        return isinstance(self.node, Nodes) and self.node.watch.is_restless()
 
     def check_nodes(self) -> Iterator[Finding]:
         """Where there are several: each of them asked, for people."""
         if isinstance(self.node, Nodes):
-            yield from self.node.check()
+            yield from self.node.watch.check()
 
     def close(self) -> None:
         self.node.close()
@@ -261,14 +243,15 @@ def connect(settings: ElasticSettings, lanes: int = 2, announce: Announce = sile
     credentials, sign = Credentials(settings), _signer(settings)
     setting = None if settings.product == "auto" else Product(settings.product)
     configs = {url: _config(settings, url, lanes) for url in settings.urls}
+    node: BaseNode
     if len(configs) == 1:
         node = DeadlineNode(configs[settings.urls[0]], sign=sign)
-        return Elastic(node, credentials, settings.timeout_seconds, setting)
-    several = {url: DeadlineNode(config, CONNECT_SECONDS, sign) for url, config in configs.items()}
-    # Not all workers of a machine begin at the same node.
-    first = secrets.randbelow(len(several))
-    nodes = Nodes(several, credentials.header, announce, first=first, targets=settings.targets)
-    return Elastic(nodes, credentials, settings.timeout_seconds, setting)
+    else:
+        several = {url: DeadlineNode(config, CONNECT_SECONDS, sign) for url, config in configs.items()}
+        # Not all workers of a machine begin at the same node.
+        first = secrets.randbelow(len(several))
+        node = Nodes(NodeWatch(several, credentials.header, announce, first=first, targets=settings.targets))
+    return Elastic(node, credentials, settings.timeout_seconds, setting)
 
 
 def _signer(settings: ElasticSettings) -> Sign | None:
@@ -315,3 +298,8 @@ def _no_reply(error: Exception) -> NoReply:
 
 def dumps(value: object) -> bytes:
     return orjson.dumps(value)
+
+
+def quoted(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")

@@ -4,7 +4,6 @@ It changes no document."""
 import json
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 import orjson
 
@@ -13,7 +12,7 @@ from outbox.policy.classify import classify_item
 from outbox.policy.naming import Address
 from outbox.policy.outcome import Stale
 from outbox.policy.redact import summary
-from outbox.sink.client import Elastic, NoReply, dumps
+from outbox.sink.client import Elastic, NoReply, dumps, quoted
 
 MOST_PER_REQUEST: Final = 1_000
 _MGET: Final = "/_mget?_source=false&filter_path=docs._version,docs.found,docs.error.type"
@@ -65,10 +64,8 @@ class ElasticTombstones:
         if not ids:
             return []
         lines = [dumps({"delete": _delete(id, routing)}) for id, routing in ids]
-        path = f"/{quote(index, safe='')}/_bulk?filter_path={_BULK_FILTER}"
-        reply = self._elastic.call("PUT", path, b"\n".join([*lines, b""]))
-        if isinstance(reply, NoReply):
-            raise reply.error()
+        path = f"/{quoted(index)}/_bulk?filter_path={_BULK_FILTER}"
+        reply = self._elastic.ask("PUT", path, b"\n".join([*lines, b""]))
         body = reply.body
         if reply.status >= 300 or not isinstance(body, dict) or len(body.get("items", ())) != len(ids):
             raise CannotAsk(f"{reply.status} {summary(body.get('error') if isinstance(body, dict) else body)}")
@@ -96,9 +93,9 @@ class DocumentReader:
 
     def read(self, index: str, id: str, routing: str | None) -> tuple[int, bytes] | None:
         """Version and source, or None if there is no document. Raises ElasticsearchDown."""
-        path = f"/{quote(index, safe='')}/_doc/{quote(id, safe='')}"
+        path = f"/{quoted(index)}/_doc/{quoted(id)}"
         reply = self._elastic.call(
-            "GET", path + (f"?routing={quote(routing, safe='')}" if routing else ""), seconds=READ_SECONDS
+            "GET", path + (f"?routing={quoted(routing)}" if routing else ""), seconds=READ_SECONDS
         )
         if isinstance(reply, NoReply):
             raise ElasticsearchDown(reply.failure.error)

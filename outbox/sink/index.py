@@ -1,13 +1,11 @@
 """Creates an index that is safe to project to, and reads the versions of documents. It writes no document."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
-from outbox.errors import ElasticsearchDown, OutboxError
-from outbox.policy.redact import summary
+from outbox.errors import OutboxError
 from outbox.ports import CreatedIndex
-from outbox.sink.client import Elastic, NoReply, dumps
+from outbox.sink.client import Elastic, quoted
 from outbox.sink.leftover import Leftover, leftover
 
 GC_DELETES: Final = "1h"
@@ -50,45 +48,36 @@ class ElasticIndices:
             "template": {"settings": {"index": wanted}, "mappings": dict(mappings or {})},
             "_meta": {"made_by": "outbox index create"},
         }
-        self._ask("PUT", f"/_index_template/{_path(name)}", dialect.template(template))
+        self._ask("PUT", f"/_index_template/{quoted(name)}", dialect.template(template))
         created = {"aliases": {name: {"is_write_index": True}}, "settings": dialect.for_create({})}
-        self._ask("PUT", f"/{_path(first)}", created)
+        self._ask("PUT", f"/{quoted(first)}", created)
         return CreatedIndex(first, name, name)
 
     def _make_room(self, *names: str) -> None:
         """Raises IndexExists. What a write created and could not fill is removed, after a count."""
-        path = f"/{','.join(map(_path, names))}/_settings?flat_settings=true&ignore_unavailable=true"
+        path = f"/{','.join(map(quoted, names))}/_settings?flat_settings=true&ignore_unavailable=true"
         found = self._ask("GET", path)
         kinds = {index: leftover(self._elastic, index, about.get("settings", {})) for index, about in found.items()}
         if any(kind is not Leftover.YES for kind in kinds.values()):
             raise IndexExists(_why_not(names, kinds))
         for index in kinds:
-            self._ask("DELETE", f"/{_path(index)}")
+            self._ask("DELETE", f"/{quoted(index)}")
 
     def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
         """The version of each (id, routing), None if there is no document. No source is transferred."""
         found: list[int | None] = []
-        for portion in _portions(ids):
+        for start in range(0, len(ids), _VERSIONS_PER_REQUEST):
+            portion = ids[start : start + _VERSIONS_PER_REQUEST]
             docs = [{"_id": name, **({"routing": routing} if routing else {})} for name, routing in portion]
-            reply = self._ask("POST", f"/{_path(index)}/_mget?_source=false", {"docs": docs})
+            reply = self._ask("POST", f"/{quoted(index)}/_mget?_source=false", {"docs": docs})
             found.extend(doc.get("_version") if doc.get("found") else None for doc in reply["docs"])
         return found
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        reply = self._elastic.call(method, path, None if body is None else dumps(body))
-        if isinstance(reply, NoReply):
-            raise reply.error()
-        answer = reply.body
-        if reply.status < 300 and isinstance(answer, dict):
-            return answer
-        error = answer.get("error") if isinstance(answer, dict) else None
-        reason = f"{reply.status} {summary(error or 'no reason given')}"
-        raise ElasticsearchDown(reason) if reply.status in (429, 502, 503, 504) else IndexRefused(reason)
-
-
-def _portions(ids: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
-    for start in range(0, len(ids), _VERSIONS_PER_REQUEST):
-        yield ids[start : start + _VERSIONS_PER_REQUEST]
+        reply = self._elastic.ask(method, path, body)
+        if (answer := reply.content) is None:
+            raise reply.refusal(IndexRefused)
+        return answer
 
 
 def _why_not(names: Sequence[str], kinds: Mapping[str, Leftover]) -> str:
@@ -102,7 +91,3 @@ def _why_not(names: Sequence[str], kinds: Mapping[str, Leftover]) -> str:
             f" back in one request: POST /_aliases with remove_index for {name} and add for {first}"
         )
     return " or ".join(names)
-
-
-def _path(name: str) -> str:
-    return quote(name, safe="")

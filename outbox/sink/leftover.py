@@ -7,9 +7,8 @@ filled, searched through an alias and blocked again for some work. It deletes no
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, Final
-from urllib.parse import quote
 
-from outbox.sink.client import Elastic, NoReply, Reply
+from outbox.sink.client import Elastic, NoReply, Reply, quoted
 
 _SECONDS: Final = 5.0
 
@@ -24,7 +23,7 @@ def leftover(elastic: Elastic, index: str, settings: Mapping[str, Any]) -> Lefto
     """Of one index with these flat settings. Asks the server only if the settings fit."""
     if not elastic.dialect.is_auto_created(settings):
         return Leftover.NO
-    aliases = _asked(elastic, "GET", f"/{_path(index)}/_alias")
+    aliases = _content(elastic.call("GET", f"/{quoted(index)}/_alias", seconds=_SECONDS))
     if aliases is None or index not in aliases:
         return Leftover.UNCOUNTED
     if aliases[index].get("aliases"):
@@ -35,7 +34,7 @@ def leftover(elastic: Elastic, index: str, settings: Mapping[str, Any]) -> Lefto
 def _by_count(elastic: Elastic, index: str) -> Leftover:
     """Twice: what is not searchable yet counts too."""
     if (number := _count(elastic, index)) == 0:
-        refreshed = _asked(elastic, "POST", f"/{_path(index)}/_refresh")
+        refreshed = _content(elastic.call("POST", f"/{quoted(index)}/_refresh", seconds=_SECONDS))
         number = None if refreshed is None or _failed(refreshed) else _count(elastic, index)
     if number is None:
         return Leftover.UNCOUNTED
@@ -43,29 +42,20 @@ def _by_count(elastic: Elastic, index: str) -> Leftover:
 
 
 def _count(elastic: Elastic, index: str) -> int | None:
-    reply = elastic.call("GET", f"/{_path(index)}/_count", seconds=_SECONDS)
+    reply = elastic.call("GET", f"/{quoted(index)}/_count", seconds=_SECONDS)
     if isinstance(reply, Reply) and reply.status == 503:  # its shards are only being made
-        elastic.call("GET", f"/_cluster/health/{_path(index)}?wait_for_status=yellow&timeout=4s", seconds=_SECONDS)
-        reply = elastic.call("GET", f"/{_path(index)}/_count", seconds=_SECONDS)
+        elastic.call("GET", f"/_cluster/health/{quoted(index)}?wait_for_status=yellow&timeout=4s", seconds=_SECONDS)
+        reply = elastic.call("GET", f"/{quoted(index)}/_count", seconds=_SECONDS)
     found = _content(reply)
     if found is None or _failed(found):
         return None
     return found["count"] if isinstance(found.get("count"), int) else None
 
 
-def _asked(elastic: Elastic, method: str, path: str) -> dict[str, Any] | None:
-    return _content(elastic.call(method, path, seconds=_SECONDS))
-
-
 def _content(reply: Reply | NoReply) -> dict[str, Any] | None:
-    body = reply.body if isinstance(reply, Reply) and reply.status == 200 else None
-    return body if isinstance(body, dict) else None
+    return reply.content if isinstance(reply, Reply) else None
 
 
 def _failed(found: Mapping[str, Any]) -> bool:
     shards = found.get("_shards")
     return not isinstance(shards, Mapping) or bool(shards.get("failed"))
-
-
-def _path(name: str) -> str:
-    return quote(name, safe="")

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
-from outbox.errors import Conflict, ElasticsearchDown, OutboxError
-from outbox.policy.redact import summary
+from outbox.errors import Conflict, OutboxError
 from outbox.ports import AliasState
-from outbox.sink.client import Elastic, NoReply, Reply, dumps
+from outbox.sink.client import Elastic, quoted
 from outbox.sink.index import GC_DELETES
 from outbox.sink.leftover import Leftover, leftover
 
@@ -44,7 +42,7 @@ class ElasticNewIndex:
 
     def alias(self, target: str) -> AliasState:
         """The one index behind the target, and the alias's other properties (a filter, a routing)."""
-        found = self._ask("GET", f"/{_path(target)}/_alias")
+        found = self._ask("GET", f"/{quoted(target)}/_alias")
         if target in found:
             raise NotAnAlias(f"{target} is an index")
         if len(found) != 1:
@@ -54,23 +52,23 @@ class ElasticNewIndex:
 
     def names(self, target: str) -> Sequence[str]:
         """All names of the form TARGET-v*, of indexes and aliases."""
-        found = self._ask("GET", f"/{_path(target)}-v*/_alias?expand_wildcards=all", missing_is_fine=True)
+        found = self._ask("GET", f"/{quoted(target)}-v*/_alias?expand_wildcards=all", missing_is_fine=True)
         aliases = [alias for about in found.values() for alias in about.get("aliases", {})]
         return [*found, *aliases]
 
     def count(self, index: str) -> int:
-        return int(self._ask("GET", f"/{_path(index)}/_count").get("count", 0))
+        return int(self._ask("GET", f"/{quoted(index)}/_count").get("count", 0))
 
     def exists(self, index: str) -> bool:
         """One that a write created against the template is as good as missing; `create` replaces it."""
         return self._leftover(index) not in (None, Leftover.YES)
 
     def mappings(self, index: str) -> Mapping[str, Any]:
-        return dict(self._ask("GET", f"/{_path(index)}/_mapping")[index].get("mappings", {}))
+        return dict(self._ask("GET", f"/{quoted(index)}/_mapping")[index].get("mappings", {}))
 
     def settings(self, index: str) -> Mapping[str, Any]:
         """The settings of an index, without those that the server writes."""
-        found = self._ask("GET", f"/{_path(index)}/_settings?flat_settings=true")[index]["settings"]
+        found = self._ask("GET", f"/{quoted(index)}/_settings?flat_settings=true")[index]["settings"]
         left = self._elastic.required().not_copied
         return {name: value for name, value in found.items() if not name.startswith(left)}
 
@@ -86,31 +84,32 @@ class ElasticNewIndex:
         }
         self._ask("PUT", f"/_index_template/{_template(index)}", dialect.template(template))
         if not dialect.forbids_auto_create and self._leftover(index) is Leftover.YES:
-            self._ask("DELETE", f"/{_path(index)}", missing_is_fine=True)
+            self._ask("DELETE", f"/{quoted(index)}", missing_is_fine=True)
         wanted = dialect.for_create({**settings, "index.gc_deletes": GC_DELETES_UNTIL_SWAP})
-        reply = self._call("PUT", f"/{_path(index)}", {"mappings": dict(mappings), "settings": wanted})
+        reply = self._elastic.ask("PUT", f"/{quoted(index)}", {"mappings": dict(mappings), "settings": wanted})
         if reply.status >= 300:
-            self._elastic.call("DELETE", f"/_index_template/{_template(index)}")
-            raise MappingRefused(_reason(reply)) if reply.status == 400 else RebuildRefused(_reason(reply))
+            if not reply.is_busy:
+                self._elastic.call("DELETE", f"/_index_template/{_template(index)}")
+            raise reply.refusal(MappingRefused if reply.status == 400 else RebuildRefused)
 
     def _leftover(self, index: str) -> Leftover | None:
         """None: there is no such index."""
         self._elastic.required()
-        found = self._ask("GET", f"/{_path(index)}/_settings?flat_settings=true", missing_is_fine=True)
+        found = self._ask("GET", f"/{quoted(index)}/_settings?flat_settings=true", missing_is_fine=True)
         return leftover(self._elastic, index, found[index].get("settings", {})) if index in found else None
 
     def remove(self, index: str) -> None:
         """The index and its template; already removed ones are fine."""
-        self._ask("DELETE", f"/{_path(index)}?ignore_unavailable=true", missing_is_fine=True)
+        self._ask("DELETE", f"/{quoted(index)}?ignore_unavailable=true", missing_is_fine=True)
         self._ask("DELETE", f"/_index_template/{_template(index)}", missing_is_fine=True)
 
     # Swapping
 
     def refresh(self, index: str) -> None:
-        self._ask("POST", f"/{_path(index)}/_refresh")
+        self._ask("POST", f"/{quoted(index)}/_refresh")
 
     def remember_deletes_as_usual(self, index: str) -> None:
-        self._ask("PUT", f"/{_path(index)}/_settings", {"index.gc_deletes": GC_DELETES})
+        self._ask("PUT", f"/{quoted(index)}/_settings", {"index.gc_deletes": GC_DELETES})
 
     def swap(self, target: str, old: str, new: str) -> None:
         """One atomic request: no search ever finds the alias without an index, or with two."""
@@ -131,32 +130,13 @@ class ElasticNewIndex:
     def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing_is_fine: bool = False
     ) -> dict[str, Any]:
-        reply = self._call(method, path, body)
+        reply = self._elastic.ask(method, path, body)
         if reply.status == 404 and missing_is_fine:
             return {}
-        content = reply.body
-        if reply.status >= 300 or not isinstance(content, dict):
-            raise RebuildRefused(_reason(reply))
+        if (content := reply.content) is None:
+            raise reply.refusal(RebuildRefused)
         return content
-
-    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
-        reply = self._elastic.call(method, path, None if body is None else dumps(body))
-        if isinstance(reply, NoReply):
-            raise reply.error()
-        if reply.status in (429, 502, 503, 504):
-            raise ElasticsearchDown(_reason(reply))
-        return reply
-
-
-def _reason(reply: Reply) -> str:
-    body = reply.body
-    error = body.get("error") if isinstance(body, dict) else None
-    return f"{reply.status} {summary(error or 'no reason given')}"
 
 
 def _template(index: str) -> str:
-    return _path(f"outbox-rebuild-{index}")
-
-
-def _path(name: str) -> str:
-    return quote(name, safe="")
+    return quoted(f"outbox-rebuild-{index}")

@@ -47,7 +47,7 @@ class NodeWatch:
         self._names = tuple(nodes)
         self._login = login
         self._announce = announce
-        self._clock = clock
+        self.clock = clock
         self._round = RoundRobin(len(nodes), first)
         self._lock = threading.Lock()  # guards the round, the clusters and the thread
         self._begun = False
@@ -95,7 +95,7 @@ class NodeWatch:
             if not self.is_left_out(place):
                 self.ask(place)
         with self._lock:
-            return self._round.is_restless(self._clock())
+            return self._round.is_restless(self.clock())
 
     def mixed(self) -> str:
         """Which nodes are of different clusters; empty: none. A cluster that was made anew has another id, so all are
@@ -107,7 +107,7 @@ class NodeWatch:
 
     def leave_out(self, place: int, why: str) -> None:
         with self._lock:
-            is_new = self._round.leave_out(place, self._clock())
+            is_new = self._round.leave_out(place, self.clock())
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(target=self._ask_again, name="outbox-nodes", daemon=True)
                 self._thread.start()
@@ -116,7 +116,7 @@ class NodeWatch:
 
     def take_back(self, place: int) -> None:
         with self._lock:
-            seconds = self._round.take_back(place, self._clock())
+            seconds = self._round.take_back(place, self.clock())
         if seconds is not None:
             self._announce(NodeBack(self._names[place], seconds))
 
@@ -158,11 +158,11 @@ class NodeWatch:
                 if due_at is None or self._closed.is_set():
                     self._thread = None
                     return
-                due = self._round.due(self._clock())
+                due = self._round.due(self.clock())
             for place in due:
                 self.ask(place)
             if not due:
-                self._closed.wait(max(due_at - self._clock(), 0.01))
+                self._closed.wait(max(due_at - self.clock(), 0.01))
 
     def _question(self, place: int, seconds: float) -> tuple[str, NodeApiResponse | Exception, _Cluster | None]:
         """Where the key may not ask for the cluster's id, the targets' own ids are compared instead."""

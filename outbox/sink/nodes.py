@@ -4,21 +4,16 @@ Decides which request may be sent twice: one that did not leave, a read, and a b
 pass. Which nodes are in use is known by `node_watch`; a reply is interpreted only as far as "this node cannot serve".
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Final
 
-from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError
+from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, TlsError
 from elastic_transport import ConnectionError as Broken
 from elastic_transport._node import NodeApiResponse
 from elastic_transport.client_utils import DEFAULT, DefaultType
 from urllib3.exceptions import EmptyPoolError
 
-from outbox.facts import Announce, silent
-from outbox.ports import Clock, Finding
-from outbox.sink.exchange import DeadlineNode, NotConnected, NotSigned
+from outbox.sink.exchange import NotConnected, NotSigned
 from outbox.sink.node_watch import ASK_SECONDS, LEAST_SECONDS, NodeWatch
 
 # A machine that is gone refuses nothing: with another node to turn to, this is the longest wait for a connection. It
@@ -28,6 +23,8 @@ _GATEWAY: Final = (502, 503, 504)
 # Opening a point in time twice leaves one that ends by itself.
 _READS: Final = ("/_mget", "/_search", "/_count", "/_has_privileges", "/_pit", "/_search/point_in_time")
 _BULK: Final = "/_bulk"
+
+_AT_A_NODE: Final = (Broken, ConnectionTimeout, NodeApiResponse)
 
 Outcome = NodeApiResponse | Exception
 
@@ -43,22 +40,9 @@ class OtherCluster(Broken):
 class Nodes(BaseNode):
     """A node that is several."""
 
-    def __init__(
-        self,
-        nodes: Mapping[str, DeadlineNode],
-        login: Callable[[], str | None],
-        announce: Announce = silent,
-        clock: Clock = time.monotonic,
-        first: int = 0,
-        targets: Sequence[str] = (),
-    ) -> None:
-        super().__init__(next(iter(nodes.values())).config)
-        self._watch = NodeWatch(nodes, login, announce, clock, first, targets)
-        self._clock = clock
-
-    @property
-    def configs(self) -> list[NodeConfig]:
-        return [node.config for node in self._watch.nodes]
+    def __init__(self, watch: NodeWatch) -> None:
+        super().__init__(watch.nodes[0].config)
+        self.watch = watch
 
     def perform_request(
         self,
@@ -70,26 +54,14 @@ class Nodes(BaseNode):
     ) -> NodeApiResponse:
         seconds = request_timeout if isinstance(request_timeout, int | float) else self.config.request_timeout
         request = _Request(method, target, body, headers, seconds or 10.0)
-        self._watch.begin(min(ASK_SECONDS, request.seconds))
-        outcome = _Passage(request, self._watch, self._clock).run()
+        self.watch.begin(min(ASK_SECONDS, request.seconds))
+        outcome = _Passage(request, self.watch).run()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def is_restless(self) -> bool:
-        """Whether one of them goes or comes, and another one answers."""
-        return self._watch.is_restless()
-
-    @property
-    def shown(self) -> str:
-        return self._watch.shown
-
-    def check(self) -> Iterator[Finding]:
-        """Every node, for people."""
-        return self._watch.check()
-
     def close(self) -> None:
-        self._watch.close()
+        self.watch.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +85,12 @@ class _Request:
         return self.target.partition("?")[0]
 
 
-class _Blame(Enum):
-    NOBODY = auto()
-    NODE = auto()
-    REQUEST = auto()
-    EITHER = auto()  # the node answers others
-
-
 @dataclass(slots=True)
 class _Passage:
     """One request, tried at each node at most once."""
 
     request: _Request
     watch: NodeWatch
-    clock: Clock
     until: float = field(init=False)
     outcome: Outcome = field(init=False, default_factory=lambda: NotConnected("no node was tried"))
     tried: list[int] = field(init=False, default_factory=list)
@@ -134,7 +98,7 @@ class _Passage:
     broken: bool = field(init=False, default=False)  # its connection broke at a node that answers
 
     def __post_init__(self) -> None:
-        self.until = self.clock() + self.request.seconds
+        self.until = self.watch.clock() + self.request.seconds
 
     def run(self) -> Outcome:
         while (place := self.watch.next(self.tried)) is not None and (self._left() >= LEAST_SECONDS or not self.tried):
@@ -144,16 +108,16 @@ class _Passage:
         return self.outcome
 
     def _left(self) -> float:
-        return self.until - self.clock()
+        return self.until - self.watch.clock()
 
     def _is_fit(self, place: int) -> bool:
         """A node that is left out gets a request only where no other is left, and is asked first. Where all are unfit,
         the last one still gets a read: its reply says what is wrong. The question is not on the request's time."""
         if not self.watch.is_left_out(place):
             return True
-        began = self.clock()
+        began = self.watch.clock()
         why, found = self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))
-        self.until += self.clock() - began
+        self.until += self.watch.clock() - began
         if not why or (self.request.is_read and len(self.tried) == len(self.watch.nodes)):
             return True
         is_telling = isinstance(found, TlsError | NotSigned) or (
@@ -168,16 +132,22 @@ class _Passage:
         if mixed := self.watch.mixed():
             self.outcome = OtherCluster(mixed)
             return True
-        self.outcome = self._exchange(place)
-        match self._blame(place):
-            case _Blame.NODE:
-                return not self._may_go_on()
-            case _Blame.EITHER:
-                self._remember(place)
-                return not self._may_go_on()
-            case _Blame.NOBODY:
-                self._serves(place)
-        return True
+        self.outcome = outcome = self._exchange(place)
+        if not isinstance(outcome, Exception) and outcome.meta.status not in _GATEWAY:
+            self._serves(place)
+            return True
+        if _never_left(outcome):
+            self.watch.leave_out(place, str(outcome))
+        elif isinstance(outcome, NotConnected) or not isinstance(outcome, _AT_A_NODE):
+            return True  # no connection was free, or a bug of ours
+        elif not self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))[0]:  # else it is left out now
+            if self._is_to_blame(outcome):
+                return True
+            if isinstance(outcome, Exception):
+                self.broken = True
+            else:
+                self.refusing.append(place)
+        return not self._may_go_on()
 
     def _exchange(self, place: int) -> Outcome:
         asked, seconds = self.request, max(self._left(), LEAST_SECONDS)
@@ -187,30 +157,13 @@ class _Passage:
         except Exception as error:
             return error
 
-    def _blame(self, place: int) -> _Blame:
-        """A node that is at fault is left out. A connection may break by itself, once: if it breaks at a second node
-        that answers others, it is the request; but no read, of which none is too much for a node."""
-        outcome = self.outcome
-        if not isinstance(outcome, Exception) and outcome.meta.status not in _GATEWAY:
-            return _Blame.NOBODY
-        if _never_left(outcome):
-            self.watch.leave_out(place, str(outcome))
-            return _Blame.NODE
-        if isinstance(outcome, NotConnected) or not isinstance(outcome, Broken | ConnectionTimeout | NodeApiResponse):
-            return _Blame.REQUEST  # no connection was free, or a bug of ours
-        if self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))[0]:
-            return _Blame.NODE
-        if isinstance(outcome, ConnectionTimeout):
-            # A node that has just started may take seconds for its first reads; a bulk is split by who sent it.
-            return _Blame.EITHER if self.request.is_read else _Blame.REQUEST
-        is_second = isinstance(outcome, Broken) and self.broken
-        return _Blame.REQUEST if is_second and not self.request.is_read else _Blame.EITHER
-
-    def _remember(self, place: int) -> None:
-        if isinstance(self.outcome, Exception):
-            self.broken = True
-        else:
-            self.refusing.append(place)
+    def _is_to_blame(self, outcome: Outcome) -> bool:
+        """The request, where the node answers others. A connection may break by itself, once: if it breaks at a second
+        node, it is the request; but no read, of which none is too much for a node. A node that has just started may
+        take seconds for its first reads; a bulk that timed out is split by who sent it."""
+        if self.request.is_read:
+            return False
+        return isinstance(outcome, ConnectionTimeout) or (isinstance(outcome, Broken) and self.broken)
 
     def _may_go_on(self) -> bool:
         """A read that used up its time gets it anew at the next node; a bulk is sent again by who knows how much time
@@ -220,7 +173,7 @@ class _Passage:
                 if self.request.is_repeatable:
                     self.outcome = NodeHung(self.outcome.message, errors=(self.outcome,))
                 return False
-            self.until = self.clock() + self.request.seconds
+            self.until = self.watch.clock() + self.request.seconds
         return self.request.is_repeatable or _never_left(self.outcome)
 
     def _serves(self, place: int) -> None:

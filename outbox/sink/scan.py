@@ -13,12 +13,13 @@ from outbox.policy.drift import NO_SOURCE, HeldDocument
 from outbox.policy.lossless import Unreadable, read_exact
 from outbox.policy.product import Dialect
 from outbox.policy.redact import summary
-from outbox.sink.client import Elastic, NoReply
+from outbox.sink.client import Elastic, NoReply, dumps, quoted
 from outbox.sink.exchange import LARGEST_REPLY_BYTES
 
 KEEP_ALIVE: Final = "5m"  # slices of one point in time are read by turns, each page renews it
 SCAN_PAGE: Final = 1_000
 MOST_SLICES: Final = 256  # of one point in time; the server's own limit is 1,024 (`index.max_slices_per_pit`)
+_IDS: Final = {"_source": False, "version": True, "track_total_hits": False}
 _LOST: Final = "search_context_missing_exception"
 
 
@@ -68,16 +69,16 @@ class ElasticScan:
 
     def count(self, index: str) -> int:
         """The number of searchable documents. Raises IndexNotThere."""
-        return int(self._ask("GET", f"/{_path(index)}/_count").get("count", 0))
+        return int(self._ask("GET", f"/{quoted(index)}/_count").get("count", 0))
 
     def refresh(self, index: str) -> None:
         """So that a scan sees earlier writes. Without the privilege it sees them a few seconds later."""
-        self._elastic.call("POST", f"/{_path(index)}/_refresh")
+        self._elastic.call("POST", f"/{quoted(index)}/_refresh")
 
     def is_routed(self, index: str) -> bool:
         """Whether any document has a routing: then the id alone does not determine its shard."""
         query = {"size": 0, "terminate_after": 1, "query": {"exists": {"field": "_routing"}}}
-        found = self._ask("POST", f"/{_path(index)}/_search?filter_path=hits.total,_shards", query)
+        found = self._ask("POST", f"/{quoted(index)}/_search?filter_path=hits.total,_shards", query)
         return bool(found.get("hits", {}).get("total", {}).get("value", 0))
 
     # By id
@@ -104,7 +105,7 @@ class ElasticScan:
     def _by_id(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[HeldDocument]]:
         """Realtime: also finds what is not searchable yet."""
         option = "" if source else "?_source=false"
-        reply = self._exact("POST", f"/{_path(index)}/_mget{option}", {"ids": list(ids)})
+        reply = self._exact("POST", f"/{quoted(index)}/_mget{option}", {"ids": list(ids)})
         found: dict[str, list[HeldDocument]] = {}
         for doc in reply["docs"]:
             if doc.get("error"):
@@ -114,15 +115,9 @@ class ElasticScan:
         return found
 
     def _by_search(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[HeldDocument]]:
-        asked = {
-            "size": 10_000,
-            "version": True,
-            "_source": source,
-            "query": {"ids": {"values": list(ids)}},
-            "track_total_hits": False,
-        }
+        asked = {**_IDS, "size": 10_000, "_source": source, "query": {"ids": {"values": list(ids)}}}
         found: dict[str, list[HeldDocument]] = {}
-        for hit in self._exact("POST", f"/{_path(index)}/_search", asked)["hits"]["hits"]:
+        for hit in self._exact("POST", f"/{quoted(index)}/_search", asked)["hits"]["hits"]:
             found.setdefault(hit["_id"], []).append(_held(hit))
         return found
 
@@ -165,8 +160,8 @@ class ElasticScan:
 
     def _parts(self, index: str) -> Iterator[_Part]:
         """Every shard by itself. Opened by its own name an index does not know what its alias leaves out."""
-        about = self._ask("GET", f"/{_path(index)}/_alias")
-        settings = self._ask("GET", f"/{_path(index)}/_settings/index.number_of_shards?flat_settings=true")
+        about = self._ask("GET", f"/{quoted(index)}/_alias")
+        settings = self._ask("GET", f"/{quoted(index)}/_settings/index.number_of_shards?flat_settings=true")
         for concrete, found in settings.items():
             alias = about.get(concrete, {}).get("aliases", {}).get(index, {})
             shards: Iterable[int] = range(int(found["settings"]["index.number_of_shards"]))
@@ -175,7 +170,7 @@ class ElasticScan:
             yield from (_Part(concrete, shard, alias.get("filter")) for shard in shards)
 
     def _routed_shards(self, index: str, routing: str) -> list[int]:
-        path = f"/{_path(index)}/_search_shards?routing={quote(routing, safe=',')}&filter_path=shards.shard"
+        path = f"/{quoted(index)}/_search_shards?routing={quote(routing, safe=',')}&filter_path=shards.shard"
         return sorted({copies[0]["shard"] for copies in self._ask("GET", path).get("shards", [])})
 
     def _pages(
@@ -208,31 +203,23 @@ class ElasticScan:
 
     def _open(self, dialect: Dialect, index: str, part: _Part | None = None) -> str:
         only = "" if part is None else f"&preference=_shards:{part.shard}"
-        pit = self._ask("POST", f"/{_path(index)}/{dialect.open_pit}keep_alive={KEEP_ALIVE}{only}")[dialect.pit_id]
+        pit = self._ask("POST", f"/{quoted(index)}/{dialect.open_pit}keep_alive={KEEP_ALIVE}{only}")[dialect.pit_id]
         return str(pit)
 
     def _close(self, dialect: Dialect, pit: str) -> None:
-        self._elastic.call("DELETE", dialect.close_pit, json.dumps(dialect.pit_to_close(pit)).encode())
+        self._elastic.call("DELETE", dialect.close_pit, dumps(dialect.pit_to_close(pit)))
 
     def sample(self, index: str, number: int, seed: int) -> list[HeldDocument]:
         """A random sample of documents without repeats, up to ten thousand."""
-        asked = {
-            "size": min(number, 10_000),
-            "_source": False,
-            "version": True,
-            "track_total_hits": False,
-            "query": {"function_score": {"random_score": {"seed": seed, "field": "_seq_no"}}},
-        }
-        found = self._ask("POST", f"/{_path(index)}/_search", asked)["hits"]["hits"]
+        query = {"function_score": {"random_score": {"seed": seed, "field": "_seq_no"}}}
+        asked = {**_IDS, "size": min(number, 10_000), "query": query}
+        found = self._ask("POST", f"/{quoted(index)}/_search", asked)["hits"]["hits"]
         return [_held(hit) for hit in found]
 
     # Requests
 
     def _ask(self, method: str, path: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        body = None if asked is None else json.dumps(asked).encode()
-        reply = self._elastic.call(method, path, body)
-        if isinstance(reply, NoReply):
-            raise reply.error()
+        reply = self._elastic.ask(method, path, asked)
         answer = reply.body
         if reply.status == 200 and isinstance(answer, dict):
             return _complete(answer)
@@ -255,13 +242,7 @@ class ElasticScan:
 
 
 def _all_ids(page: int, order: str) -> dict[str, Any]:
-    return {
-        "size": page,
-        "sort": [{order: "asc"}],
-        "_source": False,
-        "version": True,
-        "track_total_hits": False,
-    }
+    return {**_IDS, "size": page, "sort": [{order: "asc"}]}
 
 
 def _complete(answer: dict[str, Any]) -> dict[str, Any]:
@@ -295,7 +276,3 @@ def _refusal(status: int, body: Any) -> OutboxError:
 
 def _held(found: Mapping[str, Any]) -> HeldDocument:
     return HeldDocument(found["_id"], int(found["_version"]), found.get("_routing"), found.get("_source", NO_SOURCE))
-
-
-def _path(index: str) -> str:
-    return quote(index, safe="")

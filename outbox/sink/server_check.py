@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.policy.classify import by_aws
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.product import NEEDED, Server, identify
+from outbox.policy.product import NEEDED, Server
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, NoReply, Reply
 from outbox.sink.index import ElasticIndices
@@ -25,12 +24,9 @@ class ElasticServerCheck:
 
     def require(self) -> Finding:
         """As `server`, but raises if there is no server of ours: for commands that need it."""
-        reply = self._elastic.call("GET", "/")
-        if isinstance(reply, NoReply):
-            raise reply.error()
-        known = self._elastic.server()
+        reply, known = self._elastic.ask("GET", "/"), self._elastic.server()
         if isinstance(known, Failure) and known.reason is not Reason.ES_AUTH:
-            raise WrongProduct(known.error) if known.reason is Reason.ES_CONFIG else ElasticsearchDown(known.error)
+            raise NoReply(known, unidentified=True).error()
         return _finding(reply, known)
 
     def server(self) -> Finding:
@@ -69,10 +65,7 @@ def _finding(reply: Reply, known: Server | Failure) -> Finding:
         remedy = "Writing works without it; grant cluster:monitor/main to see the version here."
         detail = f"{known}{'' if known.number else ' of unknown version'}; GET / is not permitted"
         return Finding("elasticsearch", Level.WARN, detail, remedy)
-    # The number is on the page for both, except that OpenSearch in compatibility mode gives one that is not its own.
-    told = identify(reply.status, reply.headers, about, known.product)
-    server = told if isinstance(told, Server) and told.number else known
-    detail = f"{server}{'' if server.number else ' of unknown version'}, cluster {about.get('cluster_name', 'unknown')}"
-    if not server.supported:
+    detail = f"{known}{'' if known.number else ' of unknown version'}, cluster {about.get('cluster_name', 'unknown')}"
+    if not known.supported:
         return Finding("elasticsearch", Level.BAD, detail, f"{NEEDED} is needed.")
     return Finding("elasticsearch", Level.OK, detail)

@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
 
 from outbox.policy.classify import Split, classify_request, unreadable, whole
 from outbox.policy.outcome import Failure, Reason
-from outbox.sink.client import Elastic, NoReply, Reply, dumps
+from outbox.sink.client import Elastic, NoReply, Reply, dumps, quoted
 from outbox.sink.leftover import Leftover, leftover
 
 PROBE_SECONDS: Final = 5.0
@@ -55,7 +54,7 @@ class Targets:
             fresh_seconds = FRESH_SECONDS  # a person may be creating it
         if known and (fresh_seconds is None or self._clock() - known.seen_at < fresh_seconds):
             return known
-        answer = self._ask(f"/{quote(name, safe='')}/_alias", min(seconds, PROBE_SECONDS))
+        answer = self._ask(f"/{quoted(name)}/_alias", min(seconds, PROBE_SECONDS))
         if isinstance(answer, Failure):
             return self._unseen(name, answer)
         return self._remember(name, Target(name not in answer, bool(answer), self._clock()))
@@ -73,7 +72,7 @@ class Targets:
 
     def probe(self, name: str) -> Failure | None:
         """Why this target cannot be written to now, or None. Needs only view_index_metadata."""
-        settings = self._ask(f"/{quote(name, safe='')}/_settings?flat_settings=true")
+        settings = self._ask(f"/{quoted(name)}/_settings?flat_settings=true")
         if isinstance(settings, Failure):
             if settings.reason is Reason.ES_INDEX_MISSING and self._told.get(name) is not Reason.ES_INDEX_MISSING:
                 # Elasticsearch may be allowed to create it: only a refused write shows that it is not.
@@ -89,16 +88,13 @@ class Targets:
             return whole(Reason.ES_AUTH, f"{self._elastic.dialect.no_write} on index [{name}]")
         if settings and (failure := self._without_write_index(name)):
             return failure
-        self._forget(name)
-        return None
-
-    def _forget(self, name: str) -> None:
         with self._lock:
             self._told.pop(name, None)
             self._known.pop(name, None)
+        return None
 
     def _without_write_index(self, name: str) -> Failure | None:
-        answer = self._ask(f"/{quote(name, safe='')}/_alias")
+        answer = self._ask(f"/{quoted(name)}/_alias")
         if isinstance(answer, Failure):
             return answer
         aliases = [found.get("aliases", {}).get(name, {}) for found in answer.values()]
@@ -123,7 +119,7 @@ class Targets:
         """Of an index that is there. None: nobody says."""
         if self._elastic.dialect.asks_privileges:
             return self._allowed(name)
-        path = f"/{quote(name, safe='')}/_bulk?filter_path=items.*.status,items.*.error.type"
+        path = f"/{quoted(name)}/_bulk?filter_path=items.*.status,items.*.error.type"
         reply = self._elastic.call("PUT", path, _CONFLICTS, seconds=PROBE_SECONDS)
         if not isinstance(reply, Reply):
             return None

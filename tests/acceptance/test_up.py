@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.embedded.archive_list import java_for_this_machine
+from outbox.embedded.pins import java_for_this_machine
 from tests.fixtures.bare import bare_machine
 from tests.fixtures.embedded import cannot_show
 from tests.fixtures.processes import RunningProcess, StartProcess, http_get
@@ -159,13 +159,15 @@ UP = """
 import json, runpy, sys
 from dataclasses import replace
 from pathlib import Path
-from outbox.embedded import archive_list, java, products
+from outbox.embedded import java, pins, products
 digests = json.loads(sys.argv[1])
 java.SYSTEM_JAVAS = Path("/nowhere")
+def pinned(download, name):
+    return replace(download, artifacts=(replace(download.artifacts[0], sha256=digests[name]),))
 eight = products.RELEASES["8"]
-products.RELEASES["8"] = replace(eight, archive=replace(eight.archive, sha256=digests["elasticsearch"]))
-for machine, archive in archive_list.JAVA_21.items():
-    archive_list.JAVA_21[machine] = replace(archive, sha256=digests["java"])
+products.RELEASES["8"] = replace(eight, archive=pinned(eight.archive, "elasticsearch"))
+for machine, archive in pins.JAVA_21.items():
+    pins.JAVA_21[machine] = pinned(archive, "java")
 sys.argv = ["outbox", "up", "--json"]
 runpy.run_module("outbox", run_name="__main__")
 """
@@ -190,7 +192,7 @@ def test_on_a_bare_machine_it_brings_its_own_servers_and_leaves_none(
 ) -> None:
     """A closed checkout, an empty cache, a noexec /tmp, no Java but what it fetches; the whole stack, a search."""
     if java_for_this_machine() is None:
-        cannot_show("there is no Java to fetch for this kind of machine: see outbox/embedded/archive_list.py")
+        cannot_show("there is no Java to fetch for this kind of machine: see outbox/embedded/pins.py")
     cache = server_folder / "cache"
     machine = bare_machine(server_folder / "closed", cache)
     argv = [*with_noexec_tmp(), sys.executable, "-c", UP, json.dumps(machine.digests)]

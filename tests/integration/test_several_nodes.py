@@ -438,7 +438,7 @@ def test_a_target_that_was_made_anew_or_swapped_is_no_other_cluster() -> None:
         assert write_one(elastic, 2) == [WRITTEN] * 2
         settings = SECOND
         assert isinstance(elastic.node, Nodes)
-        elastic.node._watch.ask(1)  # as when it is back
+        elastic.node.watch.ask(1)  # as when it is back
         assert write_one(elastic, 2) == [WRITTEN] * 2
 
 

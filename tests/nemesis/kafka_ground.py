@@ -20,8 +20,8 @@ from outbox.app.connector import connector_plan
 from outbox.config.load import load_settings
 from outbox.embedded import EmbeddedConnect
 from outbox.embedded.errors import ConnectorRefused, EmbeddedServerFailed
-from outbox.embedded.jar_list import kafka_jars
 from outbox.embedded.kafka_cluster import EmbeddedKafkaCluster
+from outbox.embedded.pins import KAFKA_VERSION
 from outbox.embedded.process import tail
 from outbox.errors import StreamDown
 from outbox.policy.connector import configuration
@@ -83,7 +83,7 @@ class KafkaGround(Ground):
         }
 
     def versions(self) -> dict[str, str]:
-        return {**super().versions(), "kafka": kafka_jars().name.removeprefix("kafka-")}
+        return {**super().versions(), "kafka": KAFKA_VERSION}
 
     # Connect
 

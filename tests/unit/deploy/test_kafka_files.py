@@ -12,8 +12,7 @@ import pytest
 
 from outbox.config.load import known_names
 from outbox.config.settings import VARIABLES
-from outbox.embedded.archive_list import DEBEZIUM
-from outbox.embedded.jar_list import kafka_jars
+from outbox.embedded.pins import DEBEZIUM, KAFKA_VERSION
 from outbox.policy.connector import LARGEST_RECORD_BYTES, TOPIC, ConnectorPlan, configuration, properties
 from tests.fixtures.deployment import DEPLOY, ROOT, read_all_yaml, read_yaml, settings_in, unit_file
 from tests.fixtures.kustomize import Resource, build, containers, pod_spec
@@ -80,10 +79,10 @@ def test_the_connectors_file_is_what_the_program_prints() -> None:
 
 
 def test_containers_have_the_versions_that_are_tested() -> None:
-    version = kafka_jars().name.removeprefix("kafka-")
+    version = KAFKA_VERSION
     assert {SERVICES[name]["image"] for name in ("kafka", "topic")} == {f"apache/kafka:{version}"}
     assert f"FROM apache/kafka:{version}\n" in DOCKERFILE
-    assert f"ARG VERSION={DEBEZIUM.version}\nARG SHA256={DEBEZIUM.sha256}\n" in DOCKERFILE
+    assert f"ARG VERSION={DEBEZIUM.version}\nARG SHA256={DEBEZIUM.artifacts[0].sha256}\n" in DOCKERFILE
 
 
 # Kubernetes

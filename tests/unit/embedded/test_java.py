@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from outbox.embedded.errors import DistributionUnusable
-from outbox.embedded.find_server import FETCHED_JAVA_MAJOR
 from outbox.embedded.java import Java
+from outbox.embedded.pins import FETCHED_JAVA_MAJOR
 from outbox.embedded.products import ELASTICSEARCH, OPENSEARCH, release_of
 
 ELASTICSEARCH_8, ELASTICSEARCH_9 = ELASTICSEARCH.java_needs[8], ELASTICSEARCH.java_needs[9]
