@@ -20,11 +20,11 @@ from outbox.ops.replay.plan import Planner, Versions
 from outbox.ops.retention import EventRetention, Retention
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.replay import ReplayBatch
-from outbox.policy.webhook import Notice, replay_notices
+from outbox.policy.webhook import Notice, Posted, replay_notices
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.documents import versions
-from outbox.sink.webhook import Posted, post
+from outbox.sink.webhook import post
 from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
 from outbox.store.failures import PostgresFailures, PostgresStatistics

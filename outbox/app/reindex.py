@@ -32,7 +32,7 @@ from outbox.policy.entity_type import BY_VIEW, KeptBy
 from outbox.policy.reindex import Rebuild
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.documents import ElasticTombstones
+from outbox.sink.documents import tombstones
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
@@ -170,7 +170,7 @@ def join(
         targets,
         PartwiseVerify(parallel, replica=True),
     )
-    repair = Repair(verify, sides, ElasticTombstones(elastic), places, PostgresRepairs(database))
+    repair = Repair(verify, sides, partial(tombstones, elastic), places, PostgresRepairs(database).write)
     rebuilds = PostgresRebuilds(database, owner=owner)
     steps = RebuildSteps(
         rebuilds=rebuilds,
@@ -196,7 +196,7 @@ def join(
             copies(settings, database, elastic),
             parallel,
         ),
-        RefreshDesk(keys, lambda: _truth(settings, database), PostgresEventWriter(database)),
+        RefreshDesk(keys, lambda: _truth(settings, database), PostgresEventWriter(database).refresh),
         parallel,
     )
 

@@ -3,7 +3,7 @@ checks versions ahead; announces the newest verification."""
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from outbox.facts import (
 )
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
+from outbox.policy.reindex import LastVerification
 from outbox.ports import Clock, ControlRow
 
 INTERVAL_SECONDS: Final = 1.0  # "obeyed within two seconds"
@@ -125,22 +126,9 @@ class Upkeep:
 NEWS_SECONDS: Final = 10.0
 
 
-class Result(Protocol):
-    @property
-    def id(self) -> int: ...
-    @property
-    def compared(self) -> int: ...
-    @property
-    def drift(self) -> Mapping[str, int]: ...
-    @property
-    def finished_at(self) -> float: ...
-    @property
-    def duration_seconds(self) -> float: ...
-
-
 @dataclass(slots=True)
 class VerificationNews:
-    last: Callable[[], Result | None]
+    last: Callable[[], LastVerification | None]
     announce: Announce
     clock: Clock
     _next: float = float("-inf")

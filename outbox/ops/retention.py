@@ -10,11 +10,12 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from outbox.errors import Conflict
-from outbox.ops.audit import AuditDesk, AuditPruned, AuditStore
+from outbox.ops.audit import AuditDesk, AuditPruned
 from outbox.policy import inputs
 from outbox.policy.audit import LEAST_DAYS, Actor
 from outbox.policy.inputs import AuditFilter
 from outbox.policy.prune_steps import PrunePlace, PruneStep, next_rows
+from outbox.ports import AuditStore
 
 PAUSE_SECONDS: Final = 0.02
 MOST_PREVIEWED_EVENTS: Final = 1_000_000

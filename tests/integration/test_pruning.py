@@ -287,7 +287,7 @@ class Passes:
         self.facts: list[Fact] = []
         self.now = 0.0
         self.pruner = Pruner(
-            PostgresRetention(pool),
+            PostgresRetention(pool).step,
             PostgresAudit(pool),
             Keep(**keep),
             interval_seconds=60,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
@@ -28,12 +28,10 @@ class ManyDeletes(Conflict):
     `outbox verify`; if that is intended, give their number with --expect-deletes N. Nothing was written."""
 
 
-class Tombstones(Protocol):
-    def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> Sequence[int | None]: ...
-
-
-class RepairEvents(Protocol):
-    def write(self, batch: UUID, first: int, events: Sequence[RepairEvent], entry: Entry) -> int: ...
+Tombstones = Callable[[str, Sequence[tuple[str, str | None]]], Sequence[int | None]]
+"""The versions that an index remembers of these (id, routing)."""
+WriteEvents = Callable[[UUID, int, Sequence[RepairEvent], Entry], int]
+"""Of a batch, from this number on; how many were written."""
 
 
 @dataclass(slots=True)
@@ -70,13 +68,13 @@ class Repair:
         sides: Callable[[], DocumentPairs],
         tombstones: Tombstones,
         places: HeldPlaces,
-        events: RepairEvents,
+        write_events: WriteEvents,
     ) -> None:
         self._verify = verify
         self._sides = sides
         self._tombstones = tombstones
         self._places = places
-        self._events = events
+        self._write_events = write_events
 
     def plan(
         self, wish: VerifyOptions, limit: int, on_progress: Callable[[Progress], None] = lambda _: None
@@ -114,7 +112,7 @@ class Repair:
             repaired.right_by_now += len(step) - len(events)
             if events:
                 entry = _entry(repaired.batch, actor, reason, step[0].index, events)
-                repaired.count(events, self._events.write(repaired.batch, repaired.written, events, entry))
+                repaired.count(events, self._write_events(repaired.batch, repaired.written, events, entry))
                 pace.took(len(events))
             on_progress(min(done * A_STEP, len(plan.findings)), len(plan.findings))
         return repaired
@@ -150,7 +148,7 @@ class Repair:
             for truth, held in now.values()
             if truth.text is not None and not held and not sides.source.kept_by_view(truth.key.entity_type)
         ]
-        found = self._tombstones.versions(index, [(sides.naming.id_of(truth.key), truth.routing) for truth in missing])
+        found = self._tombstones(index, [(sides.naming.id_of(truth.key), truth.routing) for truth in missing])
         return {truth.key: version for truth, version in zip(missing, found, strict=True) if version is not None}
 
 

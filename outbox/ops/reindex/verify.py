@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from outbox.errors import OutboxError, UsageError
 from outbox.ops.reindex.comparison import ComparedTarget, Comparison, Progress
 from outbox.ops.reindex.document_pairs import DocumentPairs
 from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.drift import DRIFT, DriftFinding, DriftReport, Kind, totals
+
+if TYPE_CHECKING:
+    from outbox.ops.reindex.partwise_verify import PartwiseVerify
 
 DEFAULT_RATE: Final = 2_000.0
 MOST_SAMPLE: Final = 10_000
@@ -68,21 +71,13 @@ class Verification:
         }
 
 
-class PartwiseComparing(Protocol):
-    """Does a comparison by several processes, each with its parts."""
-
-    def wanted(self, documents: int, rate: float) -> bool: ...
-    def run(self, id: int, wish: VerifyOptions, comparing: Comparison, targets: Sequence[ComparedTarget]) -> None: ...
-    def pivots(self, entity_type: str, number: int) -> Sequence[str]: ...
-
-
 class Verify:
     def __init__(
         self,
         sides: Callable[[], DocumentPairs],
         log: VerificationLog,
         targets: Sequence[str],
-        in_parts: PartwiseComparing | None = None,
+        in_parts: PartwiseVerify | None = None,
     ) -> None:
         self._sides = sides
         self._log = log
