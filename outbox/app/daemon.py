@@ -248,7 +248,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     open_types = _open_types(settings, events)
     check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
-        desk,
+        desk.controls,
+        desk.version_known,
         gate,
         brakes,
         projector.ahead,

@@ -66,7 +66,7 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
     """The same over a pool and a client that someone else owns."""
     owner = f"{socket.gethostname()}-{os.getpid()}"
     audit, failures = PostgresAudit(database), PostgresFailures(database)
-    rows = settings.retention.prune_batch_size
+    retention, rows = PostgresRetention(database), settings.retention.prune_batch_size
     audit_desk = AuditDesk(audit)
     replays = PostgresReplays(database, owner=owner, notices=notices(settings))
     limits = settings.replay
@@ -77,7 +77,7 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
         discards=DiscardDesk(PostgresDiscards(database)),
         audit=audit_desk,
         stats=StatsDesk(PostgresStatistics(database)),
-        prune=Retention(EventRetention(PostgresRetention(database), audit, rows), audit_desk),
+        prune=Retention(EventRetention(retention.step, retention.preview, audit, rows), audit_desk),
         webhooks=WebhookDesk(PostgresWebhooks(database), poster(settings), settings.webhook.url, secret(settings)),
     )
 

@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
@@ -34,16 +34,10 @@ UNKNOWN_SECONDS: Final = 60.0
 CHECK_SECONDS: Final = 10.0  # an idle daemon still knows whether Elasticsearch answers
 
 
-class ControlStore(Protocol):
-    """Pauses and other controls, and which versions events know."""
-
-    def controls(self) -> Sequence[ControlRow]: ...
-    def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None: ...
-
-
 @dataclass(slots=True)
 class Upkeep:
-    store: ControlStore
+    controls: Callable[[], Sequence[ControlRow]]
+    version_known: Callable[[str, str, int, int], bool | None]  # (type, id, version, limit in ms); None: too slow
     gate: PauseGate
     brakes: Brakes
     ahead: deque[tuple[Event, int]]  # (event, version) that a projector could not explain
@@ -80,7 +74,7 @@ class Upkeep:
         self._warned = self._warned or self.warn_of_targets()
 
     def obey(self) -> None:
-        rows = self.store.controls()
+        rows = self.controls()
         self.gate.obey(Control(row.scope, row.by, row.reason) for row in rows if row.kind == "pause")
         stopped = self.gate.types_stopped_by_operator()
         if self.kinds.always or (stopped and self.kinds.indexed):
@@ -95,7 +89,7 @@ class Upkeep:
             event, current = self.ahead.popleft()
         except IndexError:
             return
-        known = self.store.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)
+        known = self.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)
         if known is None:
             self._could_not_check(event, current)
         elif not known:

@@ -70,10 +70,6 @@ def _status(name: str) -> Status:
         raise UsageError(f"status {name[:80]!r} is none of {', '.join(Status)}") from None
 
 
-def first_place(wanted: Sequence[ListPlace]) -> ListPlace:
-    return wanted[0]
-
-
 def next_place(
     place: ListPlace, wanted: Sequence[ListPlace], last: StoredEvent | None, *, more: bool
 ) -> ListPlace | None:
@@ -189,7 +185,7 @@ class Browse:
         """
         limit = max(1, min(limit, MOST_LISTED))
         wanted = places(statuses, everything=bool(asked.ids or asked.entity_id is not None))
-        place = read_place(after, wanted) if after else first_place(wanted)
+        place = read_place(after, wanted) if after else wanted[0]
         found: list[StoredEvent] = []
         following: ListPlace | None = place
         while following is not None and len(found) < limit:

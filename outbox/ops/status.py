@@ -305,12 +305,9 @@ class Pulse:
         return sum(self.minutes[-RATE_MINUTES - 1 : -1]) / (RATE_MINUTES * 60)
 
 
-def pulses(
-    minutes: Callable[[timedelta], Sequence[tuple[str, datetime, int]]],
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> Mapping[str, Pulse]:
+def pulses(minutes: Callable[[timedelta], Sequence[tuple[str, datetime, int]]]) -> Mapping[str, Pulse]:
     found: dict[str, list[int]] = {}
-    this = now().replace(second=0, microsecond=0)
+    this = datetime.now(UTC).replace(second=0, microsecond=0)
     for kind, minute, n in minutes(timedelta(minutes=MINUTES)):
         place = MINUTES - 1 - int((this - minute).total_seconds() // 60)
         if 0 <= place < MINUTES:

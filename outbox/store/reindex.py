@@ -262,9 +262,8 @@ class PostgresVerifications:
         with self._database.transaction() as connection:
             connection.execute(self._sql["counts"], named)
 
-    def lately(self, limit: int, *, reports: bool = False, rebuilds: bool = False) -> Sequence[Row]:
-        named = {"limit": limit, "reports": reports, "rebuilds": rebuilds}
-        return [_parsed(row) for row in self._database.rows(self._sql["lately"], named)]
+    def lately(self, limit: int) -> Sequence[Row]:
+        return [_parsed(row) for row in self._database.rows(self._sql["lately"], {"limit": limit})]
 
     def last_finished(self, targets: Sequence[str]) -> LastVerification | None:
         """Of a comparison of just these targets, whole or by sample."""

@@ -29,7 +29,7 @@ class Enough(Exception):
 class VerificationLog(Protocol):
     def begin(self, **about: object) -> int: ...
     def counts(self, id: int, report: DriftReport, status: str = "running", error: str | None = None) -> None: ...
-    def lately(self, limit: int, *, reports: bool = False, rebuilds: bool = False) -> Sequence[Row]: ...
+    def lately(self, limit: int) -> Sequence[Row]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Verify:
 
     def last_results(self, limit: int = 20) -> Sequence[Row]:
         """The newest comparisons, each with its report: what the console's page shows."""
-        return self._log.lately(limit, reports=True)
+        return self._log.lately(limit)
 
     def run(
         self,
