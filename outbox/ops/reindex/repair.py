@@ -61,20 +61,13 @@ class Repaired:
             self.by_kind[each.kind] = self.by_kind.get(each.kind, 0) + 1
 
 
+@dataclass(frozen=True, slots=True)
 class Repair:
-    def __init__(
-        self,
-        verify: Verify,
-        sides: Callable[[], DocumentPairs],
-        tombstones: Tombstones,
-        places: HeldPlaces,
-        write_events: WriteEvents,
-    ) -> None:
-        self._verify = verify
-        self._sides = sides
-        self._tombstones = tombstones
-        self._places = places
-        self._write_events = write_events
+    verify: Verify
+    sides: Callable[[], DocumentPairs]
+    tombstones: Tombstones
+    places: HeldPlaces
+    write_events: WriteEvents
 
     def plan(
         self, wish: VerifyOptions, limit: int, on_progress: Callable[[Progress], None] = lambda _: None
@@ -90,7 +83,7 @@ class Repair:
                     raise Enough
                 findings.append(finding)
 
-        verification = self._verify.run(replace(wish, keep=limit + 1), on_progress, keep)
+        verification = self.verify.run(replace(wish, keep=limit + 1), on_progress, keep)
         return RepairPlan(verification, findings, verification.report.failed, cut=verification.cut)
 
     def write(
@@ -106,13 +99,13 @@ class Repair:
         """Each step is one transaction with its audit row; both sides are read once more right before it."""
         if too_many_deletes(plan.findings, plan.verification.report.compared, expect_deletes):
             raise ManyDeletes(f"{plan.by_kind[Kind.ORPHANED]:,} of {plan.verification.report.compared:,} compared")
-        repaired, pace, sides = Repaired(uuid4()), JobPace(rate), self._sides()
+        repaired, pace, sides = Repaired(uuid4()), JobPace(rate), self.sides()
         for done, step in enumerate(_steps(plan.findings), 1):
             events = self._repairs(step[0].index, step, sides, actor)
             repaired.right_by_now += len(step) - len(events)
             if events:
                 entry = _entry(repaired.batch, actor, reason, step[0].index, events)
-                repaired.count(events, self._write_events(repaired.batch, repaired.written, events, entry))
+                repaired.count(events, self.write_events(repaired.batch, repaired.written, events, entry))
                 pace.took(len(events))
             on_progress(min(done * A_STEP, len(plan.findings)), len(plan.findings))
         return repaired
@@ -129,7 +122,7 @@ class Repair:
         now = {truth.key: (truth, held) for truth, held in sides.both(index, keys)}
         gone = self._gone(index, now, sides)
         elsewhere = [(key, held) for key, (truth, found) in now.items() for held in found if is_elsewhere(truth, held)]
-        self._places.note(index, elsewhere, actor)
+        self.places.note(index, elsewhere, actor)
         made = []
         for key, (truth, found) in now.items():
             one, held = _one_of(truth, found, extra.get(key))
@@ -148,7 +141,7 @@ class Repair:
             for truth, held in now.values()
             if truth.text is not None and not held and not sides.source.kept_by_view(truth.key.entity_type)
         ]
-        found = self._tombstones(index, [(sides.naming.id_of(truth.key), truth.routing) for truth in missing])
+        found = self.tombstones(index, [(sides.naming.id_of(truth.key), truth.routing) for truth in missing])
         return {truth.key: version for truth, version in zip(missing, found, strict=True) if version is not None}
 
 
