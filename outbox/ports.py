@@ -1,14 +1,17 @@
 """What the daemon and the operations need from the outside, as protocols. Real ones live in store/ and sink/."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, Self
 from uuid import UUID
 
+from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
 from outbox.policy.event import Event
+from outbox.policy.inputs import AuditFilter
 from outbox.policy.outcome import Failure, Outcome
 from outbox.policy.replay import Dispatched, ReplayBatch, ReplayLease
 from outbox.policy.settle import Settlement
@@ -325,6 +328,20 @@ class Sink(Protocol):
     def probe(self, target: str) -> Failure | None: ...
 
 
+class AuditStore(Protocol):
+    """The chain of what people and daemons did."""
+
+    def write(self, entries: Sequence[Entry]) -> None: ...
+    def page(self, asked: AuditFilter, before: int, limit: int) -> Sequence[Mapping[str, Any]]: ...
+    def count(self, asked: AuditFilter, most: int) -> int: ...
+    def rows(self, asked: AuditFilter, max_id: int) -> Iterator[Mapping[str, Any]]: ...
+    def chain(self) -> Iterator[Link]: ...
+    def head_id(self) -> int: ...
+    def cutoff(self, seconds: float) -> datetime: ...
+    def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> AuditPrunePreview: ...
+    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditPruneStep: ...
+
+
 class ReplaySteps(Protocol):
     """What moves a replay, each a compare-and-set under its lease. Its creator and the daemons share them."""
 
@@ -341,6 +358,16 @@ class ReplaySteps(Protocol):
     def take_settles(self, limit: int, id: UUID | None = None) -> Sequence[ReplayLease]: ...
     def settle(self, lease: ReplayLease) -> ReplayBatch | None: ...
     def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]: ...
+
+
+class Holder(NamedTuple):
+    """Who has a worker id now."""
+
+    start_id: UUID
+    host: str
+    pid: int
+    silent_seconds: float
+    heartbeat_seconds: float
 
 
 class ControlRow(NamedTuple):
@@ -403,30 +430,6 @@ class CreatedIndex(NamedTuple):
     index: str  # type: ignore[assignment]
     alias: str
     template: str
-
-
-class IndexAdmin(Protocol):
-    """A person's acts on the target index. Raises the house's errors."""
-
-    def create(
-        self, name: str, mappings: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None
-    ) -> CreatedIndex: ...
-    def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
-        """The version of each (id, routing); None where there is no document."""
-        ...
-
-
-class IndexChecks(Protocol):
-    def check(self, name: str) -> list[Finding]: ...
-
-
-class SchemaVerdict(Protocol):
-    """Whether this program fits the schema; as text, in words."""
-
-    @property
-    def ok(self) -> bool: ...
-    @property
-    def remedy(self) -> str: ...
 
 
 class OpenCounts(NamedTuple):

@@ -39,7 +39,7 @@ def chores(
     limits = settings.replay
     replays = ReplayChore(
         PostgresReplays(database, owner=settings.worker.id, notices=notices(settings)),
-        PostgresDiscards(database),
+        PostgresDiscards(database).tell,
         ReplayLimits(
             limits.max_claim, limits.max_start_per_batch, limits.max_poll, limits.max_settle, limits.max_polls
         ),
@@ -54,7 +54,7 @@ def chores(
         deliveries, told, poster(settings), secret(settings), hook.timeout_seconds, hook.retries, announce
     )
     pruner = Pruner(
-        PostgresRetention(database),
+        PostgresRetention(database).step,
         PostgresAudit(database),
         Keep(settings.retention.days, settings.retention.audit_ttl_days, settings.retention.prune_batch_size),
         settings.retention.prune_interval_seconds,

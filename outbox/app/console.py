@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -20,17 +21,17 @@ from outbox.errors import DatabaseDown
 from outbox.ops.audit import AuditDesk
 from outbox.ops.events import Payloads
 from outbox.ops.reprojection import ProjectionDesk
-from outbox.ops.status import PulseDesk
+from outbox.ops.status import pulses
 from outbox.policy.inputs import EventFilter
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.documents import DocumentReader, versions
+from outbox.sink.documents import read_document, versions
 from outbox.store.acts import PostgresEventWriter
 from outbox.store.audit import PostgresAudit
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.failures import PostgresPulse
+from outbox.store.failures import minutes
 from outbox.store.pool import Database
 from outbox.store.reindex import PostgresRebuilds
 from outbox.store.truth import PostgresTruth
@@ -104,7 +105,8 @@ def services(
 ) -> Services:
     desk, sees = join(settings, reading, backlog), operations(settings, reading, elastic)
     does = operations(settings, acting, elastic)
-    read = snapshots(desk.status, PulseDesk(PostgresPulse(reading)), sees.stats, desk.browse, sees.audit)
+    pulse = partial(pulses, partial(minutes, reading))
+    read = snapshots(desk.status, pulse, sees.stats, desk.browse, sees.audit)
     events, audit = PostgresBrowsing(reading), PostgresAudit(acting)
     return Services(
         status=Shared(read),
@@ -113,7 +115,7 @@ def services(
         findings=Shared(_examine(settings), DOCTOR_SECONDS),
         browse=desk.browse,
         settling=settle_watch(settings, reading),
-        payloads=Payloads(DocumentReader(elastic), events, audit, settings.redact_fields),
+        payloads=Payloads(partial(read_document, elastic), events.event, audit.write, settings.redact_fields),
         failures=sees.failures,
         planner=does.planner,
         projection=_projection(settings, reading, acting, elastic),
@@ -135,7 +137,7 @@ def _projection(settings: Settings, reading: Database, acting: Database, elastic
         source=lambda: PostgresTruth(reading, settings.documents, has_all_events=settings.source == "postgres"),
         held=lambda asked: versions(elastic, asked, seconds=WAIT_SECONDS),
         naming=naming(settings),
-        store=PostgresEventWriter(acting),
+        write=PostgresEventWriter(acting).ask,
     )
 
 

@@ -35,6 +35,7 @@ from outbox.facts import Announcer
 from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
+from outbox.policy.schema import SchemaState
 from outbox.policy.settle import RetryPolicy
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
@@ -47,7 +48,7 @@ from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database, connect
 from outbox.store.pooler import ear
 from outbox.store.reindex import PostgresMirrors, PostgresVerifications
-from outbox.store.schema.state import SchemaState, check_schema, has_by_type
+from outbox.store.schema.state import check_schema, has_by_type
 from outbox.store.workers import Reclaims, Workers
 from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler
@@ -246,7 +247,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     open_types = _open_types(settings, events)
     check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
-        desk,
+        desk.controls,
+        desk.version_known,
         gate,
         brakes,
         projector.ahead,

@@ -28,8 +28,8 @@ def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
     elastic = connect_elastic(settings.elastic)
     try:
         yield IndexDesk(
-            indices=ElasticIndices(elastic),
-            checks=_checks(settings, elastic),
+            create=ElasticIndices(elastic).create,
+            check_index=_checks(settings, elastic).check,
             targets=settings.elastic.targets,
             require_server=_examination(settings, elastic).require,
         )
@@ -66,10 +66,10 @@ def _doctor(
     return Doctor(
         connect=reach,
         store=store,
-        queue=desk.join(settings, database, backlog).status,
+        queue=desk.join(settings, database, backlog).status.read,
         elasticsearch=examination.server,
-        index_check=_checks(settings, elastic),
-        index=examination,
+        index_check=_checks(settings, elastic).check,
+        versions=examination.versions,
         targets=settings.elastic.targets,
         index_of=settings.elastic.index_for,
         wanted=DoctorSettings(

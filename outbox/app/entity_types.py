@@ -16,7 +16,7 @@ from outbox.policy.naming import Naming
 from outbox.policy.repair_event import RepairEvent
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.scan import ElasticScan
-from outbox.store.acts import PostgresRepairs
+from outbox.store.acts import PostgresEventWriter
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.pool import Database, connect
 
@@ -26,7 +26,7 @@ class IndexedDocuments:
     reindexing: Reindexing
     scan: ElasticScan
     naming: Naming
-    events: PostgresRepairs
+    events: PostgresEventWriter
 
     def any_of(self, entity_type: str) -> bool:
         """Reads ids until the first; an id that does not tell its type may be of any."""
@@ -47,7 +47,7 @@ class IndexedDocuments:
             events = [RepairEvent(Kind.ORPHANED, key, DELETE, None, None, held.routing) for key, held in page]
             detail = {"events": len(events), "first": events[0].key.entity_id}
             entry = Entry(Action.REPAIR_SUMMARY, actor, reason, batch, entity_type=entity_type, detail=detail)
-            written += self.events.write(batch, written, events, entry)
+            written += self.events.repair(batch, written, events, entry)
 
     def _only_here(self, entity_type: str) -> Iterator[list[tuple[Key, HeldDocument]]]:
         """Documents that the view does not have, a page at a time; whatever is open of their entities: payloads from
@@ -71,7 +71,7 @@ def open_types(settings: Settings) -> Iterator[TypesDesk]:
     database.open()
     try:
         documents = IndexedDocuments(
-            join(settings, database, elastic), ElasticScan(elastic), naming(settings), PostgresRepairs(database)
+            join(settings, database, elastic), ElasticScan(elastic), naming(settings), PostgresEventWriter(database)
         )
         yield TypesDesk(PostgresEntityTypes(database), documents, settings.source == "kafka")
     finally:

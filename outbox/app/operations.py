@@ -20,11 +20,11 @@ from outbox.ops.replay.plan import Planner, Versions
 from outbox.ops.retention import EventRetention, Retention
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.replay import ReplayBatch
-from outbox.policy.webhook import Notice, replay_notices
+from outbox.policy.webhook import Notice, Posted, replay_notices
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.documents import versions
-from outbox.sink.webhook import Posted, post
+from outbox.sink.webhook import post
 from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
 from outbox.store.failures import PostgresFailures, PostgresStatistics
@@ -66,7 +66,7 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
     """The same over a pool and a client that someone else owns."""
     owner = f"{socket.gethostname()}-{os.getpid()}"
     audit, failures = PostgresAudit(database), PostgresFailures(database)
-    rows = settings.retention.prune_batch_size
+    retention, rows = PostgresRetention(database), settings.retention.prune_batch_size
     audit_desk = AuditDesk(audit)
     replays = PostgresReplays(database, owner=owner, notices=notices(settings))
     limits = settings.replay
@@ -77,7 +77,7 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
         discards=DiscardDesk(PostgresDiscards(database)),
         audit=audit_desk,
         stats=StatsDesk(PostgresStatistics(database)),
-        prune=Retention(EventRetention(PostgresRetention(database), audit, rows), audit_desk),
+        prune=Retention(EventRetention(retention.step, retention.preview, audit, rows), audit_desk),
         webhooks=WebhookDesk(PostgresWebhooks(database), poster(settings), settings.webhook.url, secret(settings)),
     )
 

@@ -32,11 +32,11 @@ from outbox.policy.entity_type import BY_VIEW, KeptBy
 from outbox.policy.reindex import Rebuild
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.documents import ElasticTombstones
+from outbox.sink.documents import tombstones
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
-from outbox.store.acts import PostgresEventWriter, PostgresRepairs
+from outbox.store.acts import PostgresEventWriter
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import raise_version
 from outbox.store.key_bounds import KeyBounds
@@ -79,8 +79,9 @@ class Reindexing:
 
 
 @contextmanager
-def open_reindexing(settings: Settings, *, application: str = "outbox verify") -> Iterator[Reindexing]:
+def open_reindexing(settings: Settings) -> Iterator[Reindexing]:
     """Closed at the end. Raises DatabaseDown at once where nobody answers."""
+    application = "outbox verify"
     connect(settings.database.dsn, application=application).close()
     with pools(settings, application) as (database, replica):
         elastic = connect_elastic(settings.elastic)
@@ -170,7 +171,8 @@ def join(
         targets,
         PartwiseVerify(parallel, replica=True),
     )
-    repair = Repair(verify, sides, ElasticTombstones(elastic), places, PostgresRepairs(database))
+    events = PostgresEventWriter(database)
+    repair = Repair(verify, sides, partial(tombstones, elastic), places, events.repair)
     rebuilds = PostgresRebuilds(database, owner=owner)
     steps = RebuildSteps(
         rebuilds=rebuilds,
@@ -196,7 +198,7 @@ def join(
             copies(settings, database, elastic),
             parallel,
         ),
-        RefreshDesk(keys, lambda: _truth(settings, database), PostgresEventWriter(database)),
+        RefreshDesk(keys, lambda: _truth(settings, database), events.refresh),
         parallel,
     )
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from outbox.config import Settings
 from outbox.errors import SchemaMismatch
-from outbox.ops.settling import SettleEar, SettleWatch
+from outbox.ops.settling import Notified, SettleWatch
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.pool import Database, connect
 from outbox.store.pooler import SETTLED, ear
@@ -33,10 +33,10 @@ def settle_watch(settings: Settings, database: Database) -> SettleWatch:
 
 
 @contextmanager
-def _settle_ear(url: str) -> Iterator[SettleEar]:
+def _settle_ear(url: str) -> Iterator[Notified]:
     with connect(url, application="outbox-listen") as connection:
         there = has_notify(connection)
     if not there:
         raise SchemaMismatch("settles do not notify: run `outbox migrate --notify`")
-    with ear(url, SETTLED) as opened:
-        yield opened
+    with ear(url, SETTLED) as notified:
+        yield notified

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from outbox.daemon.batch import BatchResult
 from outbox.daemon.claiming import Claimer, Taken
@@ -223,15 +223,11 @@ class Lane:
 CHECK_SECONDS: Final = 5.0  # how long a silent connection is trusted before it is asked whether it still listens
 
 
-class Ear(Protocol):
-    def notified(self, seconds: float) -> bool:
-        """Wait for a notification; False when none came. Raises when the connection is gone."""
-        ...
-
-
 @dataclass(slots=True)
 class Listener:
-    open_ear: Callable[[], AbstractContextManager[Ear]]
+    """`open_ear`: what it opens waits for a notification; False when none came. Raises when the connection is gone."""
+
+    open_ear: Callable[[], AbstractContextManager[Callable[[float], bool]]]
     wake: Callable[[], None]
     announce: Announce
 
@@ -245,8 +241,8 @@ class Listener:
                 stop.wait(1.0)
 
     def _listen(self, stop: threading.Event) -> Iterator[None]:
-        with self.open_ear() as ear:
+        with self.open_ear() as notified:
             while not stop.is_set():
                 self.announce(Beat("listen"))
-                if ear.notified(CHECK_SECONDS):
+                if notified(CHECK_SECONDS):
                     yield

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -95,35 +96,26 @@ class Holding:
         self._renewed = asked_at
 
 
+@dataclass(slots=True)
 class Leases:
     """The heartbeat: a thread with its own connection. It stops at max processing: a hung lane loses its rows.
 
     `clock` is the boot clock, the same one that dates a claim (`Claimed.asked_at`)."""
 
-    def __init__(
-        self,
-        store: EventStore,
-        announce: Announce,
-        clock: Clock,
-        *,
-        lease_seconds: float,
-        heartbeat_seconds: float,
-        max_processing_seconds: float,
-        name: str = "heartbeat",
-    ) -> None:
-        self._name = name
-        self._store = store
-        self._announce = announce
-        self._clock = clock
-        self._lease_seconds = lease_seconds
-        self._heartbeat_seconds = heartbeat_seconds
-        self._max_processing_seconds = max_processing_seconds
-        self._held: dict[UUID, Holding] = {}
-        self._lock = threading.Lock()
+    store: EventStore
+    announce: Announce
+    clock: Clock
+    _: KW_ONLY
+    lease_seconds: float
+    heartbeat_seconds: float
+    max_processing_seconds: float
+    name: str = "heartbeat"
+    _held: dict[UUID, Holding] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def holding(self, claimed: Claimed) -> Iterator[Holding]:
-        holding = Holding(claimed, self._lease_seconds, self._max_processing_seconds, self._clock)
+        holding = Holding(claimed, self.lease_seconds, self.max_processing_seconds, self.clock)
         with self._lock:
             self._held[holding.token] = holding
         try:
@@ -137,24 +129,24 @@ class Leases:
             return list(self._held.values())
 
     def run(self, stop: threading.Event) -> None:
-        while not stop.wait(self._heartbeat_seconds):
+        while not stop.wait(self.heartbeat_seconds):
             self.beat()
 
     def beat(self) -> None:
-        self._announce(Beat(self._name))
+        self.announce(Beat(self.name))
         for holding in self.held():
             if holding.wants_renewal():
                 self._renew(holding)
 
     def _renew(self, holding: Holding) -> None:
-        asked_at = self._clock()
+        asked_at = self.clock()
         try:
-            alive = self._store.renew(holding.token)
+            alive = self.store.renew(holding.token)
         except LockHeld as error:
-            self._announce(Warned("heartbeat.locked", error.message))
+            self.announce(Warned("heartbeat.locked", error.message))
             return
         except OutboxError as error:
-            self._announce(DatabaseLost(self._name, error.detail))
+            self.announce(DatabaseLost(self.name, error.detail))
             return
         if alive:
             holding.renewed(asked_at)

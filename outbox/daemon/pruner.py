@@ -1,17 +1,17 @@
 """Removes what is old enough, every interval, one daemon at a time, in steps that the drain does not notice."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost, PrunePassed, TablePruned, Warned
 from outbox.policy.audit import Action, Actor, Entry, PruneOrder, Source
 from outbox.policy.inputs import AuditFilter
 from outbox.policy.prune_steps import PrunePlace, PruneStep, next_rows
-from outbox.ports import Clock
+from outbox.ports import AuditStore, Clock
 
 PAUSE_SECONDS: Final = 0.05
 BEAT_SECONDS: Final = 10.0
@@ -24,24 +24,7 @@ MANY_KEPT: Final = 10_000
 FROM_THE_OLDEST_SECONDS: Final = 3600.0
 
 
-class PrunableEvents(Protocol):
-    def step(self, before: datetime, place: PrunePlace, rows: int) -> PruneStep | None: ...
-
-
-class AuditStep(Protocol):
-    @property
-    def removed(self) -> int: ...
-    @property
-    def last(self) -> int: ...
-
-
-class PrunableAudit(Protocol):
-    def cutoff(self, seconds: float) -> datetime: ...
-    def head_id(self) -> int: ...
-    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditStep: ...
-    def write(self, entries: Sequence[Entry]) -> None: ...
-
-
+Step = Callable[[datetime, PrunePlace, int], PruneStep | None]  # (before, place, rows)
 Forget = Callable[[timedelta, int], int]  # (age, most rows) -> removed
 
 
@@ -67,8 +50,8 @@ class Summary:
 
 @dataclass(slots=True)
 class Pruner:
-    events: PrunableEvents
-    audit: PrunableAudit
+    step: Step
+    audit: AuditStore
     keep: Keep
     interval_seconds: float
     announce: Announce
@@ -114,7 +97,7 @@ class Pruner:
         nothing_left = False
         while not nothing_left and self._goes_on(ends, stop, began):
             started = self.clock()
-            step = self.events.step(before, self._place, rows)
+            step = self.step(before, self._place, rows)
             if step is None:
                 return False
             self._kept += step.looked_at - step.removed

@@ -2,9 +2,9 @@
 discards. Creates none."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from outbox.errors import OutboxError
@@ -25,10 +25,6 @@ from outbox.ports import Clock, ReplaySteps
 INTERVAL_SECONDS: Final = 1.0
 MOST_TOLD: Final = 50
 MOST_DISCARDS_TOLD: Final = 5_000  # a flush is one line, so these are no flood
-
-
-class Discards(Protocol):
-    def tell(self, limit: int) -> Sequence[EventDiscarded]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class Held:
 @dataclass(slots=True)
 class ReplayChore:
     store: ReplaySteps
-    discards: Discards
+    discarded: Callable[[int], Sequence[EventDiscarded]]  # since the last call, so many at most
     limits: ReplayLimits
     announce: Announce
     clock: Clock
@@ -146,7 +142,7 @@ class ReplayChore:
     def _tell_discards(self) -> None:
         """One line per event; of a flush, which may be of many thousands, one line."""
         flushed: dict[UUID, list[EventDiscarded]] = {}
-        for each in self.discards.tell(MOST_DISCARDS_TOLD):
+        for each in self.discarded(MOST_DISCARDS_TOLD):
             if each.batch is None:
                 self.announce(each)
             else:

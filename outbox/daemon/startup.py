@@ -13,15 +13,12 @@ from uuid import UUID
 from outbox.daemon.reclaimer import pid_alive
 from outbox.errors import DatabaseDown, OutboxError, SchemaMismatch, WorkerIdTaken
 from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, SchemaChecked, Warned
-
-
-class CheckedSchema(Protocol):
-    @property
-    def ok(self) -> bool: ...
+from outbox.policy.schema import SchemaState
+from outbox.ports import Holder
 
 
 def wait_for_schema(
-    check: Callable[[], CheckedSchema], announce: Announce, stop: threading.Event, *, patient: bool
+    check: Callable[[], SchemaState], announce: Announce, stop: threading.Event, *, patient: bool
 ) -> None:
     """Wait with backoff until the database answers, saying so; a schema that does not fit is an error at once."""
     started = time.monotonic()
@@ -49,22 +46,9 @@ def wait_for_schema(
 CHECK_SECONDS: Final = 0.5
 
 
-class RegisteredWorker(Protocol):
-    @property
-    def start_id(self) -> UUID: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def silent_seconds(self) -> float: ...
-    @property
-    def heartbeat_seconds(self) -> float: ...
-
-
 class Register(Protocol):
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool: ...
-    def holder(self) -> RegisteredWorker | None: ...
+    def holder(self) -> Holder | None: ...
     def beat(self, state: str, server: str | None = None) -> bool: ...
     def leave(self) -> None: ...
 

@@ -3,9 +3,9 @@ checks versions ahead; announces the newest verification."""
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
@@ -25,6 +25,7 @@ from outbox.facts import (
 )
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
+from outbox.policy.reindex import LastVerification
 from outbox.ports import Clock, ControlRow
 
 INTERVAL_SECONDS: Final = 1.0  # "obeyed within two seconds"
@@ -33,16 +34,10 @@ UNKNOWN_SECONDS: Final = 60.0
 CHECK_SECONDS: Final = 10.0  # an idle daemon still knows whether Elasticsearch answers
 
 
-class ControlStore(Protocol):
-    """Pauses and other controls, and which versions events know."""
-
-    def controls(self) -> Sequence[ControlRow]: ...
-    def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None: ...
-
-
 @dataclass(slots=True)
 class Upkeep:
-    store: ControlStore
+    controls: Callable[[], Sequence[ControlRow]]
+    version_known: Callable[[str, str, int, int], bool | None]  # (type, id, version, limit in ms); None: too slow
     gate: PauseGate
     brakes: Brakes
     ahead: deque[tuple[Event, int]]  # (event, version) that a projector could not explain
@@ -79,7 +74,7 @@ class Upkeep:
         self._warned = self._warned or self.warn_of_targets()
 
     def obey(self) -> None:
-        rows = self.store.controls()
+        rows = self.controls()
         self.gate.obey(Control(row.scope, row.by, row.reason) for row in rows if row.kind == "pause")
         stopped = self.gate.types_stopped_by_operator()
         if self.kinds.always or (stopped and self.kinds.indexed):
@@ -94,7 +89,7 @@ class Upkeep:
             event, current = self.ahead.popleft()
         except IndexError:
             return
-        known = self.store.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)
+        known = self.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)
         if known is None:
             self._could_not_check(event, current)
         elif not known:
@@ -125,22 +120,9 @@ class Upkeep:
 NEWS_SECONDS: Final = 10.0
 
 
-class Result(Protocol):
-    @property
-    def id(self) -> int: ...
-    @property
-    def compared(self) -> int: ...
-    @property
-    def drift(self) -> Mapping[str, int]: ...
-    @property
-    def finished_at(self) -> float: ...
-    @property
-    def duration_seconds(self) -> float: ...
-
-
 @dataclass(slots=True)
 class VerificationNews:
-    last: Callable[[], Result | None]
+    last: Callable[[], LastVerification | None]
     announce: Announce
     clock: Clock
     _next: float = float("-inf")

@@ -12,7 +12,16 @@ from uuid import uuid4
 from outbox.errors import OutboxError
 from outbox.facts import Announce, AttemptFailed, Beat, DatabaseLost, Fact, SinkPaused, SinkResumed, WebhookTried
 from outbox.policy.outcome import FAILURE_TYPE_OF
-from outbox.policy.webhook import HookType, Notice, WebhookDelivery, headers, message, retry_delay_seconds, url_key
+from outbox.policy.webhook import (
+    HookType,
+    Notice,
+    Posted,
+    WebhookDelivery,
+    headers,
+    message,
+    retry_delay_seconds,
+    url_key,
+)
 
 IDLE_SECONDS: Final = 0.5
 MOST_GROUPS: Final = 500
@@ -21,18 +30,7 @@ MOST_WAITING: Final = 1_000
 MOST_FLAPS: Final = 10  # pauses of one target that are sent per minute; then the last of them, in the next
 
 
-class PostReply(Protocol):
-    @property
-    def status(self) -> int | None: ...
-    @property
-    def error(self) -> str: ...
-    @property
-    def refused(self) -> bool: ...
-    @property
-    def retry_after_seconds(self) -> float: ...
-
-
-Post = Callable[[str, Mapping[str, str], bytes], PostReply]
+Post = Callable[[str, Mapping[str, str], bytes], Posted]
 
 
 class DeliveryQueue(Protocol):
@@ -217,7 +215,7 @@ class WebhookSender:
         result = self._failed(delivery, answer, error)
         self.announce(WebhookTried(delivery.type, result, delivery.attempts, error))
 
-    def _failed(self, delivery: WebhookDelivery, answer: PostReply, error: str) -> str:
+    def _failed(self, delivery: WebhookDelivery, answer: Posted, error: str) -> str:
         delay = retry_delay_seconds(delivery.attempts, self.quick_retries)
         if answer.status == 410:
             self.store.disable(delivery, answer.status, error)

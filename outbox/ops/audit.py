@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
@@ -18,8 +18,6 @@ from outbox.policy.audit import (
     LEAST_DAYS,
     Action,
     Actor,
-    AuditPrunePreview,
-    AuditPruneStep,
     ChainFinding,
     Entry,
     Link,
@@ -27,6 +25,7 @@ from outbox.policy.audit import (
     follow_chain,
 )
 from outbox.policy.inputs import AuditFilter, given
+from outbox.ports import AuditStore
 
 # What a spreadsheet takes for a formula, full-width signs included; a quote in front makes it text.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -117,18 +116,6 @@ WRITERS: Final[Mapping[str, Callable[[Iterator[AuditRow]], Iterator[str]]]] = {
 MOST_FINDINGS: Final = 100
 
 Row = Mapping[str, Any]
-
-
-class AuditStore(Protocol):
-    def write(self, entries: Sequence[Entry]) -> None: ...
-    def page(self, asked: AuditFilter, before: int, limit: int) -> Sequence[Row]: ...
-    def count(self, asked: AuditFilter, most: int) -> int: ...
-    def rows(self, asked: AuditFilter, max_id: int) -> Iterator[Row]: ...
-    def chain(self) -> Iterator[Link]: ...
-    def head_id(self) -> int: ...
-    def cutoff(self, seconds: float) -> datetime: ...
-    def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> AuditPrunePreview: ...
-    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditPruneStep: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ more than itself. Changes no event.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -68,10 +68,6 @@ def _status(name: str) -> Status:
         return Status(name)
     except ValueError:
         raise UsageError(f"status {name[:80]!r} is none of {', '.join(Status)}") from None
-
-
-def first_place(wanted: Sequence[ListPlace]) -> ListPlace:
-    return wanted[0]
 
 
 def next_place(
@@ -189,7 +185,7 @@ class Browse:
         """
         limit = max(1, min(limit, MOST_LISTED))
         wanted = places(statuses, everything=bool(asked.ids or asked.entity_id is not None))
-        place = read_place(after, wanted) if after else first_place(wanted)
+        place = read_place(after, wanted) if after else wanted[0]
         found: list[StoredEvent] = []
         following: ListPlace | None = place
         while following is not None and len(found) < limit:
@@ -226,18 +222,6 @@ class Browse:
         return ""
 
 
-class CurrentDocuments(Protocol):
-    def read(self, index: str, id: str, routing: str | None) -> tuple[int, bytes] | None: ...
-
-
-class PayloadSource(Protocol):
-    def event(self, id: UUID) -> Row | None: ...
-
-
-class AuditLog(Protocol):
-    def write(self, entries: Sequence[Entry]) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Current:
     """`source` None: no such document. `problem`: Elasticsearch could not be asked, in words."""
@@ -247,33 +231,31 @@ class Current:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class Payloads:
-    def __init__(
-        self, documents: CurrentDocuments, events: PayloadSource, audit: AuditLog, redact_fields: Collection[str] = ()
-    ) -> None:
-        self._documents = documents
-        self._events = events
-        self._audit = audit
-        self._redact_fields = redact_fields
+    document: Callable[[str, str, str | None], tuple[int, bytes] | None]  # (index, id, routing) -> version and source
+    event: Callable[[UUID], Row | None]
+    write_audit: Callable[[Sequence[Entry]], None]
+    redact_fields: Collection[str] = ()
 
     def current(self, index: str, id: str, routing: str | None, *, unmasked: bool = False) -> Current:
         """The document as it is stored, masked like the payload beside it. Never raises: a page shows what it has."""
         try:
-            found = self._documents.read(index, id, routing)
+            found = self.document(index, id, routing)
         except OutboxError as away:
             return Current(problem=away.detail or away.message)
         if found is None:
             return Current()
         version, source = found
-        return Current(version, source if unmasked else masked(source, self._redact_fields))
+        return Current(version, source if unmasked else masked(source, self.redact_fields))
 
     def unmask(self, id: UUID, actor: Actor, reason: str) -> bytes | None:
         """The payload as the producer wrote it. The audit row is durable before a byte is handed out."""
-        row = self._events.event(id)
+        row = self.event(id)
         if row is None:
             raise NotFound(f"event {id}")
-        fields = {"fields": sorted(self._redact_fields)}
-        self._audit.write(
+        fields = {"fields": sorted(self.redact_fields)}
+        self.write_audit(
             [
                 Entry(
                     Action.PAYLOAD_UNMASKED,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import UUID
 
 from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFound
@@ -23,8 +22,8 @@ Held = Callable[[Sequence[Address]], Sequence[int | None] | None]
 """The versions that Elasticsearch holds; None when it does not answer."""
 
 
-class EventRequests(Protocol):
-    def ask(self, asked: Reprojection, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]: ...
+Write = Callable[[Reprojection, Callable[[UUID, int], Entry]], tuple[UUID, int]]
+"""The event and its audit row; the answer is its id and version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class ProjectionDesk:
     source: Callable[[], TruthSource]
     held: Held
     naming: Naming
-    store: EventRequests
+    write: Write
 
     def ask(self, entity_type: str, entity_id: str, actor: Actor, reason: str) -> Requested:
         """Raises NotFound where neither the view, nor an event, nor Elasticsearch knows the entity."""
@@ -68,7 +67,7 @@ class ProjectionDesk:
             entry = Entry(Action.EVENT_REQUESTED, actor, reason, event_id=id, detail=detail)
             return entry._replace(entity_type=key.entity_type, entity_id=key.entity_id)
 
-        id, version = self.store.ask(asked, entry)
+        id, version = self.write(asked, entry)
         return Requested(id, key.entity_type, key.entity_id, asked.op, version)
 
     def _request(self, key: Key) -> Reprojection | None:

@@ -7,22 +7,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from outbox.errors import Conflict
-from outbox.ops.audit import AuditDesk, AuditPruned, AuditStore
+from outbox.ops.audit import AuditDesk, AuditPruned
 from outbox.policy import inputs
 from outbox.policy.audit import LEAST_DAYS, Actor
 from outbox.policy.inputs import AuditFilter
 from outbox.policy.prune_steps import PrunePlace, PruneStep, next_rows
+from outbox.ports import AuditStore
 
 PAUSE_SECONDS: Final = 0.02
 MOST_PREVIEWED_EVENTS: Final = 1_000_000
-
-
-class RetentionStore(Protocol):
-    def step(self, before: datetime, place: PrunePlace, rows: int, by: Actor | None = None) -> PruneStep | None: ...
-    def preview(self, before: datetime, most: int) -> tuple[int, datetime | None, datetime | None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,45 +38,37 @@ class EventsPruned:
 
 @dataclass(frozen=True, slots=True)
 class EventRetention:
-    store: RetentionStore
+    step: Callable[[datetime, PrunePlace, int, Actor], PruneStep | None]  # (before, place, rows, by)
+    preview: Callable[[datetime, int], tuple[int, datetime | None, datetime | None]]  # (before, most)
     audit: AuditStore
     rows_a_step: int = 500
     pause: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
 
-    def prune(
-        self,
-        older_than_days: float,
-        actor: Actor,
-        *,
-        dry_run: bool = False,
-        tell: Callable[[int], None] = lambda _: None,
-    ) -> EventsPruned:
+    def prune(self, older_than_days: float, actor: Actor, *, dry_run: bool = False) -> EventsPruned:
         """Done and discarded events that ended that long ago. A dry run counts up to a million and removes none."""
         if not isinstance(older_than_days, (int, float)) or not 0 <= older_than_days <= 36_500:
             raise inputs.BadRequest([("older_than_days", "must be from 0 to 36,500")])
         actor = inputs.actor(actor.name, actor.source, actor.role)
         before = self.audit.cutoff(older_than_days * 86_400)
-        due, oldest, newest = self.store.preview(before, MOST_PREVIEWED_EVENTS)
+        due, oldest, newest = self.preview(before, MOST_PREVIEWED_EVENTS)
         if dry_run or not due:
             return EventsPruned(before, due, 0, 0, 0, oldest, newest, dry_run)
-        looked_at, removed, undecided = self._remove(before, actor, tell)
+        looked_at, removed, undecided = self._remove(before, actor)
         return EventsPruned(before, looked_at, removed, looked_at - removed, undecided, oldest, newest, False)
 
-    def _remove(self, before: datetime, actor: Actor, tell: Callable[[int], None]) -> tuple[int, int, int]:
+    def _remove(self, before: datetime, actor: Actor) -> tuple[int, int, int]:
         place, rows = PrunePlace(), self.rows_a_step
         looked_at = removed = undecided = 0
         while True:
-            started = self.clock()
-            step = self.store.step(before, place, rows, actor)
+            started = time.monotonic()
+            step = self.step(before, place, rows, actor)
             if step is None:
                 raise Conflict(f"another process prunes now; {removed:,} events were removed before")
             looked_at, removed = looked_at + step.looked_at, removed + step.removed
             undecided += step.skipped
-            tell(removed)
             if step.looked_at < rows:
                 return looked_at, removed, undecided
-            place, rows = step.place, next_rows(rows, self.clock() - started)
+            place, rows = step.place, next_rows(rows, time.monotonic() - started)
             self.pause(PAUSE_SECONDS)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from outbox.errors import DatabaseDown, DependencyDown, OutboxError
@@ -30,10 +30,7 @@ GRACE_SECONDS: Final = 2.0
 MOST_WAITERS: Final = 1000
 
 Statuses = Callable[[Collection[UUID]], Mapping[UUID, str]]
-
-
-class SettleEar(Protocol):
-    def notified(self, seconds: float) -> bool: ...
+Notified = Callable[[float], bool]  # waits so many seconds for a NOTIFY; False when none came
 
 
 class TooManyWaiters(DependencyDown):
@@ -56,7 +53,7 @@ class SettleWatch:
     def __init__(
         self,
         statuses: Statuses,
-        listen: Callable[[], AbstractContextManager[SettleEar]] | None = None,
+        listen: Callable[[], AbstractContextManager[Notified]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._statuses = statuses
@@ -178,12 +175,12 @@ class SettleWatch:
         assert self._listen is not None
         self._listens_from = self._clock() + LINGER_SECONDS
         try:
-            with self._listen() as ear:
+            with self._listen() as notified:
                 self._listens_from = self._clock()
                 self._hears = True
                 self._wake.set()  # what was settled before it listened
                 while not self._stop.is_set() and self._clock() - self._asked < LINGER_SECONDS:
-                    if ear.notified(LISTENING_SECONDS):
+                    if notified(LISTENING_SECONDS):
                         self._wake.set()
         except OutboxError:
             pass

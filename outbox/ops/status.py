@@ -13,13 +13,14 @@ from typing import Any, Final, Protocol
 
 from outbox.errors import SchemaMismatch, StreamDown
 from outbox.facts import SlotSample
-from outbox.ports import OpenCounts, PartitionOffsets, SchemaVerdict, StreamOffsets
+from outbox.policy.schema import SchemaState
+from outbox.ports import OpenCounts, PartitionOffsets, StreamOffsets
 
 Row = Mapping[str, Any]
 
 
 class Overview(Protocol):
-    def schema(self) -> SchemaVerdict: ...
+    def schema(self) -> SchemaState: ...
     def open_by_type(self) -> Sequence[Row]: ...
     def declared(self) -> Sequence[Row]: ...
     def failed_by_type(self) -> Sequence[Row]: ...
@@ -289,10 +290,6 @@ MINUTES: Final = 60
 RATE_MINUTES: Final = 5  # daemons add their counts every ten seconds: one minute alone would jump
 
 
-class Minutes(Protocol):
-    def minutes(self, window: timedelta) -> Sequence[tuple[str, datetime, int]]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Pulse:
     """`minutes`: finished in each of the last sixty, the newest last. `rate`: per second, over five minutes."""
@@ -308,19 +305,14 @@ class Pulse:
         return sum(self.minutes[-RATE_MINUTES - 1 : -1]) / (RATE_MINUTES * 60)
 
 
-class PulseDesk:
-    def __init__(self, store: Minutes, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._store = store
-        self._now = now
-
-    def read(self) -> Mapping[str, Pulse]:
-        found: dict[str, list[int]] = {}
-        this = self._now().replace(second=0, microsecond=0)
-        for kind, minute, n in self._store.minutes(timedelta(minutes=MINUTES)):
-            place = MINUTES - 1 - int((this - minute).total_seconds() // 60)
-            if 0 <= place < MINUTES:
-                found.setdefault(kind, [0] * MINUTES)[place] += n
-        return {kind: Pulse(minutes) for kind, minutes in found.items()}
+def pulses(minutes: Callable[[timedelta], Sequence[tuple[str, datetime, int]]]) -> Mapping[str, Pulse]:
+    found: dict[str, list[int]] = {}
+    this = datetime.now(UTC).replace(second=0, microsecond=0)
+    for kind, minute, n in minutes(timedelta(minutes=MINUTES)):
+        place = MINUTES - 1 - int((this - minute).total_seconds() // 60)
+        if 0 <= place < MINUTES:
+            found.setdefault(kind, [0] * MINUTES)[place] += n
+    return {kind: Pulse(each) for kind, each in found.items()}
 
 
 CHECK_SECONDS: Final = 0.2

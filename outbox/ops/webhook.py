@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from outbox.errors import ConfigProblem, ConfigurationError, NotFound
 from outbox.policy import inputs
 from outbox.policy.audit import Actor
-from outbox.policy.webhook import HookType, headers, message, url_key, verify
+from outbox.policy.webhook import HookType, Posted, headers, message, url_key, verify
 
 Row = Mapping[str, Any]
 
@@ -24,14 +24,7 @@ class DeliveryLog(Protocol):
     def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None: ...
 
 
-class WebhookReply(Protocol):
-    @property
-    def status(self) -> int | None: ...
-    @property
-    def error(self) -> str: ...
-
-
-Post = Callable[[str, Mapping[str, str], bytes], WebhookReply]
+Post = Callable[[str, Mapping[str, str], bytes], Posted]
 
 
 @dataclass(frozen=True, slots=True)

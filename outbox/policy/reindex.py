@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 
 class RebuildStep(StrEnum):
@@ -154,3 +154,13 @@ class BackfillRun:
         if self.cursor is None:
             return "with the parts that are left" if self.done else "at the beginning"
         return f"after {self.cursor['type']} {self.cursor['after']}"
+
+
+class LastVerification(NamedTuple):
+    """The newest result, as a daemon announces it."""
+
+    id: int
+    compared: int
+    drift: Mapping[str, int]
+    finished_at: float
+    duration_seconds: float

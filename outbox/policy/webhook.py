@@ -50,6 +50,15 @@ class WebhookDelivery(NamedTuple):
     refused: bool
 
 
+class Posted(NamedTuple):
+    """The receiver's status, or why there is none. `refused`: sending to this address is not allowed."""
+
+    status: int | None
+    error: str = ""
+    refused: bool = False
+    retry_after_seconds: float = 0.0  # as the receiver requested
+
+
 def message(kind: HookType, at: datetime, data: Mapping[str, Any]) -> dict[str, Any]:
     """The body: `{type, timestamp, data}`, as docs/webhooks describes it."""
     return {"type": str(kind), "timestamp": at.isoformat(), "data": dict(data)}

@@ -49,27 +49,21 @@ class CannotAsk(OutboxError):
     (docs/security.md)."""
 
 
-class ElasticTombstones:
-    """Reads the versions of deleted documents, which no read request returns.
+def tombstones(elastic: Elastic, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
+    """The remembered version of each (id, routing), None if there is none. The index must exist.
 
-    A delete with external version 0 does: a document or tombstone has at least version 0, so Elasticsearch refuses the
-    delete and names the version. If there is nothing, a tombstone of version 0 is left.
+    No read request returns the versions of deleted documents. A delete with external version 0 does: a document or
+    tombstone has at least version 0, so Elasticsearch refuses the delete and names the version. If there is nothing, a
+    tombstone of version 0 is left.
     """
-
-    def __init__(self, elastic: Elastic) -> None:
-        self._elastic = elastic
-
-    def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
-        """The remembered version of each (id, routing), None if there is none. The index must exist."""
-        if not ids:
-            return []
-        lines = [dumps({"delete": _delete(id, routing)}) for id, routing in ids]
-        path = f"/{quoted(index)}/_bulk?filter_path={_BULK_FILTER}"
-        reply = self._elastic.ask("PUT", path, b"\n".join([*lines, b""]))
-        body = reply.body
-        if reply.status >= 300 or not isinstance(body, dict) or len(body.get("items", ())) != len(ids):
-            raise CannotAsk(f"{reply.status} {summary(body.get('error') if isinstance(body, dict) else body)}")
-        return [_version_remembered(item["delete"]) for item in body["items"]]
+    if not ids:
+        return []
+    lines = [dumps({"delete": _delete(id, routing)}) for id, routing in ids]
+    reply = elastic.ask("PUT", f"/{quoted(index)}/_bulk?filter_path={_BULK_FILTER}", b"\n".join([*lines, b""]))
+    body = reply.body
+    if reply.status >= 300 or not isinstance(body, dict) or len(body.get("items", ())) != len(ids):
+        raise CannotAsk(f"{reply.status} {summary(body.get('error') if isinstance(body, dict) else body)}")
+    return [_version_remembered(item["delete"]) for item in body["items"]]
 
 
 def _delete(id: str, routing: str | None) -> dict[str, object]:
@@ -87,23 +81,17 @@ READ_SECONDS: Final = 2.0
 _SOURCE: Final = '"_source":'
 
 
-class DocumentReader:
-    def __init__(self, elastic: Elastic) -> None:
-        self._elastic = elastic
-
-    def read(self, index: str, id: str, routing: str | None) -> tuple[int, bytes] | None:
-        """Version and source, or None if there is no document. Raises ElasticsearchDown."""
-        path = f"/{quoted(index)}/_doc/{quoted(id)}"
-        reply = self._elastic.call(
-            "GET", path + (f"?routing={quoted(routing)}" if routing else ""), seconds=READ_SECONDS
-        )
-        if isinstance(reply, NoReply):
-            raise ElasticsearchDown(reply.failure.error)
-        if reply.status == 404:
-            return None
-        if reply.status != 200 or not reply.raw:
-            raise ElasticsearchDown(f"its reply is {reply.status}")
-        return _version(reply.raw), _source(reply.raw)
+def read_document(elastic: Elastic, index: str, id: str, routing: str | None) -> tuple[int, bytes] | None:
+    """Version and source, or None if there is no document. Raises ElasticsearchDown."""
+    path = f"/{quoted(index)}/_doc/{quoted(id)}" + (f"?routing={quoted(routing)}" if routing else "")
+    reply = elastic.call("GET", path, seconds=READ_SECONDS)
+    if isinstance(reply, NoReply):
+        raise ElasticsearchDown(reply.failure.error)
+    if reply.status == 404:
+        return None
+    if reply.status != 200 or not reply.raw:
+        raise ElasticsearchDown(f"its reply is {reply.status}")
+    return _version(reply.raw), _source(reply.raw)
 
 
 def _version(reply: bytes) -> int:

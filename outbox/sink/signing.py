@@ -34,12 +34,12 @@ class AwsSigner:
     """Safe for several lanes. Temporary credentials are renewed before they expire; keys in a file or in the
     environment are read once."""
 
-    def __init__(self, region: str, service: str, session: Session | None = None) -> None:
+    def __init__(self, region: str, service: str) -> None:
         # At debug level botocore logs what it signs, the session's token included.
         logging.getLogger("botocore").setLevel(logging.WARNING)
         self._region = region
         self._service = service
-        self._session: Any = session or Session()
+        self._session: Any = Session()
         self._session.set_default_client_config(_PATIENCE)
         self._lock = threading.Lock()  # botocore locks a renewal, and not the search before it
 

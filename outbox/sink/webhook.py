@@ -9,25 +9,16 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from outbox.policy.backoff import retry_after_seconds
 from outbox.policy.redact import cut
-from outbox.policy.webhook import bad_url, is_allowed, is_public
+from outbox.policy.webhook import Posted, bad_url, is_allowed, is_public
 
 _USER_AGENT: Final = "outbox-projector"
 # Threads that a dead DNS resolver may block: glibc gives up after about 30 s, an NSS plugin perhaps never.
 _lookups: Final = threading.BoundedSemaphore(4)
-
-
-class Posted(NamedTuple):
-    """The receiver's status, or why there is none. `refused`: sending to this address is not allowed."""
-
-    status: int | None
-    error: str = ""
-    refused: bool = False
-    retry_after_seconds: float = 0.0  # as the receiver requested
 
 
 class _NotAllowed(Exception):

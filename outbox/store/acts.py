@@ -5,7 +5,7 @@ Deletes no row, tells no daemon, chooses no version.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 from psycopg.rows import dict_row
@@ -124,20 +124,9 @@ class PostgresEventWriter:
 
     def refresh(self, entity_type: str, ids: Sequence[str], entry: Entry) -> int:
         """How many were written: one refresh of each."""
-        named = {"entity_type": entity_type, "ids": list(ids)}
-        with self._database.transaction() as connection:
-            query = typed(self._sql["refresh"], entity_id_type(connection))
-            written = connection.execute(query, named).rowcount
-            audit.write(connection, [entry])
-            return written
+        return self._write(self._sql["refresh"], {"entity_type": entity_type, "ids": list(ids)}, entry)
 
-
-class PostgresRepairs:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("repairs")
-
-    def write(self, batch: UUID, first: int, events: Sequence[RepairEvent], entry: Entry) -> int:
+    def repair(self, batch: UUID, first: int, events: Sequence[RepairEvent], entry: Entry) -> int:
         """How many were written. `first` is the number of the first of them in the whole repair."""
         named = {
             "types": [event.key.entity_type for event in events],
@@ -148,8 +137,10 @@ class PostgresRepairs:
             "routings": [event.routing for event in events],
             "keys": [f"repair:{batch}:{first + place}" for place in range(len(events))],
         }
+        return self._write(queries("repairs")["write"], named, entry)
+
+    def _write(self, query: LiteralString, named: Mapping[str, object], entry: Entry) -> int:
         with self._database.transaction() as connection:
-            query = typed(self._sql["write"], entity_id_type(connection))
-            written = connection.execute(query, named).rowcount
+            written = connection.execute(typed(query, entity_id_type(connection)), named).rowcount
             audit.write(connection, [entry])
             return written

@@ -10,11 +10,12 @@ from psycopg import Connection
 
 from outbox.errors import DatabaseDown
 from outbox.facts import SlotSample, TypeBacklog
+from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.queries import queries
 from outbox.store.reindex import PostgresRebuilds
-from outbox.store.schema.state import SchemaState, check_schema
+from outbox.store.schema.state import check_schema
 
 # Counting a million open rows takes 85 ms after a vacuum, 600 after 300,000 were drained (measured); no more than that.
 MOST_COUNTED: Final = 1_000_000

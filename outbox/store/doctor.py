@@ -8,6 +8,7 @@ from typing import Any, Final
 from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown
+from outbox.policy.schema import SchemaStatus
 from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
 from outbox.store import plans
 from outbox.store.attach import installed
@@ -16,7 +17,7 @@ from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.pooler import is_between, shares_sessions
 from outbox.store.queries import queries
-from outbox.store.schema.state import SchemaStatus, read_status
+from outbox.store.schema.state import read_status
 from outbox.store.view_shape import NEEDED_COLUMNS, ViewShape, read_shape
 
 TIME_LIMIT_MS: Final = 5_000

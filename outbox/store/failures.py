@@ -133,11 +133,6 @@ class PostgresRollup:
             connection.execute(self._sql["add_counts"], named)
 
 
-class PostgresPulse:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("pulse")
-
-    def minutes(self, window: timedelta) -> Sequence[tuple[str, datetime, int]]:
-        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
-            return connection.execute(self._sql["minutes"], {"window": window}).fetchall()
+def minutes(database: Database, window: timedelta) -> Sequence[tuple[str, datetime, int]]:
+    with database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+        return connection.execute(queries("pulse")["minutes"], {"window": window}).fetchall()

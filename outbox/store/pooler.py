@@ -55,23 +55,20 @@ SETTLED: Final = "search_outbox_settled"
 _session = partial(connect, application="outbox-listen")
 
 
-class PostgresEar:
-    def __init__(self, connection: Connection[Any]) -> None:
-        self._connection = connection
-
-    def notified(self, seconds: float) -> bool:
-        """One word is enough however many came; a silent connection is asked whether it still listens."""
-        with translated():
-            for _ in self._connection.notifies(timeout=seconds, stop_after=1):
-                return True
-            self._connection.execute("select 1")
-        return False
-
-
 @contextmanager
-def ear(url: str, channel: str = CHANNEL) -> Iterator[PostgresEar]:
+def ear(url: str, channel: str = CHANNEL) -> Iterator[Callable[[float], bool]]:
+    """What it yields waits so many seconds, and says whether somebody notified."""
     with _session(url) as connection:
         with translated():
             require_own_session(connection, partial(_session, url))
             connection.execute(f"listen {channel}")
-        yield PostgresEar(connection)
+        yield partial(_notified, connection)
+
+
+def _notified(connection: Connection[Any], seconds: float) -> bool:
+    """One word is enough however many came; a silent connection is asked whether it still listens."""
+    with translated():
+        for _ in connection.notifies(timeout=seconds, stop_after=1):
+            return True
+        connection.execute("select 1")
+    return False

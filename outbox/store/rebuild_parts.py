@@ -56,9 +56,9 @@ class PostgresParts:
         named = {"id": part.id, "cursor": cursor, "written": written, "newer": newer, "refused": refused}
         return self._do("wrote_page", **self._mine, **named)
 
-    def counts(self, part: RebuildPart, compared: int, drift: int, report: Mapping[str, Any] | None = None) -> bool:
+    def counts(self, part: RebuildPart, compared: int, drift: int) -> bool:
         """How far a comparison is: `drift` stands where a copy has what was refused."""
-        named = {"id": part.id, "written": compared - drift, "newer": 0, "refused": drift, "report": _text(report)}
+        named = {"id": part.id, "written": compared - drift, "newer": 0, "refused": drift}
         return self._do("counts", **self._mine, **named)
 
     def finish(self, part: RebuildPart, report: Mapping[str, Any] | None = None) -> bool:

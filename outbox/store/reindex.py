@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
@@ -11,7 +11,7 @@ from psycopg import Connection
 from outbox.policy.audit import Entry
 from outbox.policy.drift import DriftReport, totals
 from outbox.policy.rebuild_parts import PartsProgress
-from outbox.policy.reindex import BackfillRun, Rebuild
+from outbox.policy.reindex import BackfillRun, LastVerification, Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.store import audit
 from outbox.store.pool import Database, fetch_row
@@ -236,16 +236,6 @@ class PostgresBackfills:
 Row = Mapping[str, Any]
 
 
-class LastVerification(NamedTuple):
-    """The newest result, as a daemon announces it."""
-
-    id: int
-    compared: int
-    drift: Mapping[str, int]
-    finished_at: float
-    duration_seconds: float
-
-
 class PostgresVerifications:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -272,9 +262,8 @@ class PostgresVerifications:
         with self._database.transaction() as connection:
             connection.execute(self._sql["counts"], named)
 
-    def lately(self, limit: int, *, reports: bool = False, rebuilds: bool = False) -> Sequence[Row]:
-        named = {"limit": limit, "reports": reports, "rebuilds": rebuilds}
-        return [_parsed(row) for row in self._database.rows(self._sql["lately"], named)]
+    def lately(self, limit: int) -> Sequence[Row]:
+        return [_parsed(row) for row in self._database.rows(self._sql["lately"], {"limit": limit})]
 
     def last_finished(self, targets: Sequence[str]) -> LastVerification | None:
         """Of a comparison of just these targets, whole or by sample."""

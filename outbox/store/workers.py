@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -13,7 +13,7 @@ from outbox.errors import DatabaseDown
 from outbox.policy.event import MOST_ABANDONED
 from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
-from outbox.ports import ControlRow, Reclaim, Sweep
+from outbox.ports import ControlRow, Holder, Reclaim, Sweep
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import BY_INDEX, Database, is_refusal, plan_with
 from outbox.store.queries import queries
@@ -29,15 +29,6 @@ ROWS_A_PAGE = 10_000
 LEAST_PAGE = 100
 SWEEPS = ("sweep_fresh", "sweep_due", "sweep_suspects")
 START: dict[str, Any] = {"seq": -(2**63), "at": "-infinity", "abandoned": 0, "id": UUID(int=0)}
-
-
-class Holder(NamedTuple):
-    start_id: UUID
-    host: str
-    pid: int
-    silent_seconds: float
-    heartbeat_seconds: float
-    state: str
 
 
 class Workers:

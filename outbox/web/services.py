@@ -26,7 +26,7 @@ from outbox.ops.replay.desk import Created, ReplayDesk
 from outbox.ops.replay.plan import Planner
 from outbox.ops.reprojection import ProjectionDesk
 from outbox.ops.settling import SettleWatch
-from outbox.ops.status import Pulse, PulseDesk, QueueStatus, StatusDesk
+from outbox.ops.status import Pulse, QueueStatus, StatusDesk
 from outbox.ops.stored_event import StoredEvent
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.inputs import AuditFilter, EventFilter
@@ -204,12 +204,16 @@ class Snapshot:
 
 
 def snapshots(
-    status: StatusDesk, pulse: PulseDesk, stats: StatsDesk, browse: Browse, audit: AuditDesk
+    status: StatusDesk,
+    pulse: Callable[[], Mapping[str, Pulse]],
+    stats: StatsDesk,
+    browse: Browse,
+    audit: AuditDesk,
 ) -> Callable[[], Snapshot]:
     def read() -> Snapshot:
         return Snapshot(
             status=status.read(),
-            pulse=pulse.read(),
+            pulse=pulse(),
             finished=stats.finished(),
             discarded=stats.store.discarded(),
             recent_failures=browse.page(EventFilter(), ("failed",), RECENT).events,

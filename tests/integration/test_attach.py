@@ -707,7 +707,7 @@ class Seen:
             return installed.read_facts(self.conn, "search_documents")
 
     def found(self) -> list[tuple[Level, str, str]]:
-        return [(each.level, each.detail, each.remedy) for each in attachment_findings.attached(self)]
+        return [(each.level, each.detail, each.remedy) for each in attachment_findings.attached(self.attachments())]
 
 
 class TestDoctor:

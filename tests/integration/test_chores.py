@@ -33,7 +33,7 @@ class Daemon:
         self.facts: list[Fact] = []
         self.store = PostgresReplays(pool, owner=name, notices=lambda _: ())
         limited = ReplayLimits(**limits)
-        self.chore = ReplayChore(self.store, PostgresDiscards(pool), limited, self.facts.append, lambda: self.now)
+        self.chore = ReplayChore(self.store, PostgresDiscards(pool).tell, limited, self.facts.append, lambda: self.now)
 
     def passes(self, n: int = 1) -> None:
         for _ in range(n):

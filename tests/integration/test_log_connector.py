@@ -354,7 +354,7 @@ def examined(database: str, plan: ConnectorPlan) -> dict[str, Finding]:
     pool = Database(database, size=1, application="test")
     pool.open()
     try:
-        found = event_log(PostgresDoctor(pool, "search_documents", database), plan.slot, 3)
+        found = event_log(PostgresDoctor(pool, "search_documents", database).event_log(plan.slot), plan.slot, 3)
         return {finding.detail: finding for finding in found}
     finally:
         pool.close()

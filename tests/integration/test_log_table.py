@@ -592,7 +592,7 @@ def test_older_servers_have_the_same_log(older_postgres_url: str) -> None:
 
 def findings(pool: Database, database: str) -> dict[str, list[Finding]]:
     found: dict[str, list[Finding]] = {}
-    for finding in event_log(PostgresDoctor(pool, "search_documents", database), SLOT, 3):
+    for finding in event_log(PostgresDoctor(pool, "search_documents", database).event_log(SLOT), SLOT, 3):
         found.setdefault(finding.name, []).append(finding)
     return found
 

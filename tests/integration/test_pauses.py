@@ -24,8 +24,10 @@ class Daemon:
         self.sink = MemorySink()
         store = queue.store()
         self.worker = InProcess(Parts(store, self.sink, kinds=self.kinds))
+        desk = queue.worker()
         self.upkeep = Upkeep(
-            queue.worker(),
+            desk.controls,
+            desk.version_known,
             self.worker.gate,
             self.worker.brakes,
             self.worker.projector.ahead,

@@ -74,7 +74,8 @@ def left(connection: psycopg.Connection) -> set[str]:
 
 
 def desk(pool: Database) -> EventRetention:
-    return EventRetention(PostgresRetention(pool), PostgresAudit(pool), rows_a_step=2, pause=lambda _: None)
+    store = PostgresRetention(pool)
+    return EventRetention(store.step, store.preview, PostgresAudit(pool), rows_a_step=2, pause=lambda _: None)
 
 
 def prune_down_to(pool: Database, connection: psycopg.Connection, expected: set[str]) -> None:
@@ -127,7 +128,7 @@ def test_a_person_who_is_killed_between_two_steps_has_written_down_what_went(
         event(connection, f"d{n}", 1, op="refresh")
     store = PostgresRetention(pool)
     with pytest.raises(KeyboardInterrupt):
-        EventRetention(store, PostgresAudit(pool), rows_a_step=2, pause=killed).prune(5, ALICE)
+        EventRetention(store.step, store.preview, PostgresAudit(pool), rows_a_step=2, pause=killed).prune(5, ALICE)
     assert len(left(connection)) == 3
     assert connection.execute("select detail->>'removed' from search_outbox_audit").fetchall() == [("2",)]
 
@@ -286,8 +287,9 @@ class Passes:
     def __init__(self, pool: Database, **keep: Any) -> None:
         self.facts: list[Fact] = []
         self.now = 0.0
+        self.retention = PostgresRetention(pool)
         self.pruner = Pruner(
-            PostgresRetention(pool),
+            self.retention.step,
             PostgresAudit(pool),
             Keep(**keep),
             interval_seconds=60,
@@ -351,13 +353,13 @@ def test_a_pass_ends_at_half_its_interval(connection: psycopg.Connection, pool: 
     passes = Passes(pool, events_days=5, audit_days=0, rows_a_step=1)
     for n in range(5):
         event(connection, f"a{n}", 1, op="refresh")
-    step = passes.pruner.events.step
+    step = passes.pruner.step
 
     def slow(before: datetime, place: PrunePlace, rows: int) -> Any:
         passes.now += 20
         return step(before, place, rows)
 
-    passes.pruner.events = type("Slow", (), {"step": staticmethod(slow)})()
+    passes.pruner.step = slow
     (fact,) = passes.run()
     assert (fact.count, fact.nothing_left) == (2, False)
 
@@ -370,13 +372,13 @@ def test_many_rows_that_must_stay_are_walked_over_once_an_hour_only(
     monkeypatch.setattr(pruner, "MANY_KEPT", 3)
     passes = Passes(pool, events_days=5, audit_days=0)
     places: list[PrunePlace] = []
-    step = passes.pruner.events.step
+    step = passes.pruner.step
 
     def noted(before: datetime, place: PrunePlace, rows: int) -> Any:
         places.append(place)
         return step(before, place, rows)
 
-    passes.pruner.events = type("Noted", (), {"step": staticmethod(noted)})()
+    passes.pruner.step = noted
     for n in range(4):
         event(connection, f"k{n}", 1, age="20 days")
     passes.run()
@@ -394,7 +396,7 @@ def test_a_daemon_warns_once_that_it_cannot_tell_in_time(connection: psycopg.Con
     passes = Passes(pool, events_days=5, audit_days=0)
     for n in range(2):
         event(connection, f"a{n}", 1, op="delete")
-    passes.pruner.events._ask = lambda *_: None  # type: ignore[attr-defined]
+    passes.retention._ask = lambda *_: None  # type: ignore[method-assign]
     passes.run()
     passes.run(60)
     warned = [fact for fact in passes.facts if isinstance(fact, Warned)]

@@ -417,7 +417,7 @@ def test_a_worker_that_slept_between_its_read_and_its_write_reads_and_writes_onc
 def test_a_slow_exchange_is_repeated_three_times_at_most(blog: Blog) -> None:
     blog.add()
     id = blog.refresh()
-    blog.worker.leases._max_processing_seconds = 10_000.0
+    blog.worker.leases.max_processing_seconds = 10_000.0
 
     def write(actions: Sequence[BulkAction], deadline: float, real: Any = blog.sink.write) -> WriteReport:
         blog.clock.passes(31)

@@ -48,7 +48,7 @@ def problems(server: str) -> list[Finding]:
     pool = Database(server, size=1, application="test")
     pool.open()
     try:
-        found = event_log(PostgresDoctor(pool, "search_documents", server), SLOT, 3)
+        found = event_log(PostgresDoctor(pool, "search_documents", server).event_log(SLOT), SLOT, 3)
         return [finding for finding in found if finding.name == "slot" and finding.level is not Level.OK]
     finally:
         pool.close()

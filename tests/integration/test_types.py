@@ -13,7 +13,7 @@ from outbox.ops.entity_types import HasDocuments, TypesDesk
 from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
 from outbox.sink.scan import ElasticScan
-from outbox.store.acts import PostgresRepairs
+from outbox.store.acts import PostgresEventWriter
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.schema import declaring
 from tests.fixtures.queue import EventTable
@@ -53,7 +53,7 @@ class Moving(World):
     def types(self, fuse: list[int] | None = None) -> TypesDesk:
         store: Any = PostgresEntityTypes(self.queue.pool())
         documents: Any = IndexedDocuments(
-            self.reindexing(), ElasticScan(self.elastic), naming(self.settings), PostgresRepairs(self.queue.pool())
+            self.reindexing(), ElasticScan(self.elastic), naming(self.settings), PostgresEventWriter(self.queue.pool())
         )
         if fuse is not None:
             store, documents = Mortal(store, fuse), Mortal(documents, fuse)

@@ -14,8 +14,8 @@ from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Fact, WebhookTried
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.ops.webhook import WebhookDesk
-from outbox.policy.webhook import HookType, Notice, message, replay_notices, url_key, verify
-from outbox.sink.webhook import Posted, post
+from outbox.policy.webhook import HookType, Notice, Posted, message, replay_notices, url_key, verify
+from outbox.sink.webhook import post
 from outbox.store.pool import Database
 from outbox.store.webhooks import PostgresWebhooks
 from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk

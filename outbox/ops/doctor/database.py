@@ -10,7 +10,8 @@ from typing import Any, Final, Protocol
 from outbox.errors import DatabaseDown
 from outbox.ops.status import QueueStatus, age
 from outbox.policy.replica import ReplicaFacts
-from outbox.ports import Finding, Level, Pooled, SchemaVerdict
+from outbox.policy.schema import SchemaStatus
+from outbox.ports import AttachmentFacts, EventLogFacts, Finding, Level, Pooled
 
 OLDEST_SUPPORTED: Final = 150_000
 MOST_APART_SECONDS: Final = 2.0
@@ -38,31 +39,30 @@ class DoctorSettings:
     log_days: float = 3.0
 
 
-class SlowIndexSeen(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def kept(self) -> bool: ...
+class DoctorStore(Protocol):
+    """What PostgreSQL says of itself, of documents, of attached tables and of the event log."""
 
-
-class SchemaReport(Protocol):
-    @property
-    def schema(self) -> SchemaVerdict: ...
-    @property
-    def parts(self) -> Mapping[str, bool]: ...
-    @property
-    def slow_indexes(self) -> Sequence[SlowIndexSeen]: ...
-
-
-class DatabaseExam(Protocol):
     def server(self) -> Row: ...
     def pooler(self) -> Pooled: ...
-    def schema(self) -> SchemaReport: ...
+    def schema(self) -> SchemaStatus: ...
     def lacking_privileges(self) -> Sequence[Row]: ...
     def missing_roles(self) -> Sequence[str]: ...
+    def view_columns(self) -> Mapping[str, str]: ...
+    def materialised(self) -> Sequence[Row]: ...
+    def unsupported_ids(self) -> str | None: ...
+    def needs_the_view(self) -> bool: ...
+    def lookup_scans(self) -> Sequence[Row]: ...
+    def declared(self) -> Sequence[Row]: ...
+    def sequence_behind(self) -> tuple[int, int] | None: ...
+    def version_raised(self) -> Row | None: ...
+    def equal_versions(self) -> Sequence[Row]: ...
+    def done_lately(self) -> Sequence[Row]: ...
+    def version_known(self, entity_type: str, entity_id: str, version: int) -> bool: ...
+    def attachments(self) -> Sequence[AttachmentFacts]: ...
+    def event_log(self, slot: str) -> EventLogFacts | None: ...
 
 
-def server(store: DatabaseExam, wanted: DoctorSettings) -> Iterator[Finding]:
+def server(store: DoctorStore, wanted: DoctorSettings) -> Iterator[Finding]:
     before = time.time()
     about = store.server()
     after = time.time()
@@ -143,7 +143,7 @@ def _limit(milliseconds: int) -> str:
     return f"{milliseconds / 1000:g} s" if milliseconds else "none"
 
 
-def schema(store: DatabaseExam, wanted: DoctorSettings) -> Iterator[Finding]:
+def schema(store: DoctorStore, wanted: DoctorSettings) -> Iterator[Finding]:
     status = store.schema()
     if not status.schema.ok:
         yield Finding("schema", Level.BAD, str(status.schema).removesuffix(status.schema.remedy), status.schema.remedy)
@@ -166,7 +166,7 @@ def _parts(parts: Mapping[str, bool], wanted: DoctorSettings) -> Iterator[Findin
         yield Finding("notify", Level.WARN, detail, "Run `outbox migrate --notify`.")
 
 
-def privileges(store: DatabaseExam) -> Iterator[Finding]:
+def privileges(store: DoctorStore) -> Iterator[Finding]:
     """Whoever runs this may be the daemon's role, or a person's: what it may do tells which."""
     rows = store.lacking_privileges()
     lacking = [f"{row['privilege']} on {row['relation']}" for row in rows if row["work"] == "projector"]
@@ -185,7 +185,7 @@ def privileges(store: DatabaseExam) -> Iterator[Finding]:
         yield Finding("privileges", Level.BAD, f"this role lacks {', '.join(lacking)}", remedy)
 
 
-def roles(store: DatabaseExam) -> Iterator[Finding]:
+def roles(store: DoctorStore) -> Iterator[Finding]:
     missing = store.missing_roles()
     if missing:
         remedy = "As a role that may create roles: `select search_outbox_grant_roles();` (docs/security.md)."
@@ -194,12 +194,7 @@ def roles(store: DatabaseExam) -> Iterator[Finding]:
         yield Finding("roles", Level.OK, "producer, projector, operator and reader are there")
 
 
-class QueueExam(Protocol):
-    def read(self) -> QueueStatus: ...
-
-
-def work(desk: QueueExam) -> Iterator[Finding]:
-    status = desk.read()
+def work(status: QueueStatus) -> Iterator[Finding]:
     yield _projectors(status)
     if status.queue.failed:
         reasons = ", ".join(f"{n} {reason or 'without a reason'}" for reason, n in status.failed_by_reason.items())

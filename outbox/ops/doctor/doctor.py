@@ -8,20 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from outbox.errors import OutboxError
 from outbox.ops.doctor import database, documents, event_log
-from outbox.ops.doctor.database import DatabaseExam, DoctorSettings, QueueExam
-from outbox.ops.doctor.documents import AttachmentExam, DocumentExam, IndexExam
-from outbox.ops.doctor.event_log import EventLogExam
-from outbox.ports import CreatedIndex, Finding, IndexAdmin, IndexChecks, Level
+from outbox.ops.doctor.database import DoctorSettings, DoctorStore
+from outbox.ops.status import QueueStatus
+from outbox.ports import CreatedIndex, Finding, Level
 
 Check = Callable[[], Iterable[Finding]]
-
-
-class DoctorStore(DatabaseExam, DocumentExam, AttachmentExam, EventLogExam, Protocol):
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +25,10 @@ class Doctor:
 
     connect: Callable[[], None]
     store: DoctorStore
-    queue: QueueExam
+    queue: Callable[[], QueueStatus]
     elasticsearch: Callable[[], Finding]
-    index_check: IndexChecks
-    index: IndexExam
+    index_check: Callable[[str], Iterable[Finding]]
+    versions: documents.Versions
     targets: Sequence[str]
     index_of: Callable[[str], str]
     wanted: DoctorSettings
@@ -65,13 +60,13 @@ class Doctor:
         yield from guarded("roles", lambda: database.roles(self.store))
         yield from guarded("documents", lambda: documents.view(self.store, self.wanted.view))
         yield from guarded("types", lambda: documents.types(self.store))
-        yield from guarded("attached", lambda: documents.attached(self.store))
+        yield from guarded("attached", lambda: documents.attached(self.store.attachments()))
         yield from guarded("versions", lambda: documents.equal_versions(self.store))
         yield from guarded("sequence", lambda: documents.version_raised(self.store))
         yield from guarded("sequence", lambda: documents.sequence_behind(self.store))
-        log = (self.store, self.wanted.log_slot, self.wanted.log_days)
-        yield from guarded(event_log.LOG, lambda: event_log.event_log(*log))
-        yield from guarded("queue", lambda: database.work(self.queue))
+        slot, days = self.wanted.log_slot, self.wanted.log_days
+        yield from guarded(event_log.LOG, lambda: event_log.event_log(self.store.event_log(slot), slot, days))
+        yield from guarded("queue", lambda: database.work(self.queue()))
         return True
 
     def _elasticsearch(self, database_reached: bool) -> Iterator[Finding]:
@@ -83,9 +78,9 @@ class Doctor:
         if answer.level is Level.BAD:
             return
         for target in self.targets:
-            yield from guarded("index", partial(self.index_check.check, target))
+            yield from guarded("index", partial(self.index_check, target))
         if database_reached:
-            exam = (self.store, self.index, self.index_of)
+            exam = (self.store, self.versions, self.index_of)
             yield from guarded("versions", lambda: documents.versions_ahead(*exam))
 
 
@@ -109,17 +104,12 @@ def is_well(findings: Iterable[Finding]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class IndexDesk:
-    indices: IndexAdmin
-    checks: IndexChecks
+    create: Callable[[str, Mapping[str, Any] | None, Mapping[str, Any] | None], CreatedIndex]  # mappings, settings
+    check_index: Callable[[str], Iterable[Finding]]
     targets: Sequence[str]
     require_server: Callable[[], Finding]  # raises where nobody answers, or not Elasticsearch
-
-    def create(
-        self, name: str, mappings: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None
-    ) -> CreatedIndex:
-        return self.indices.create(name, mappings, settings)
 
     def check(self, names: Sequence[str]) -> list[Finding]:
         """The server first: where nobody answers there is nothing to be found out about an index."""
         server = self.require_server()
-        return [server, *(finding for name in names for finding in self.checks.check(name))]
+        return [server, *(finding for name in names for finding in self.check_index(name))]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from outbox.ops.doctor.database import DoctorStore
 from outbox.ports import AttachmentFacts, Finding, Level
 
 VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document")
@@ -14,28 +15,11 @@ MOST_NAMED: Final = 3
 Row = Mapping[str, Any]
 
 
-class DocumentExam(Protocol):
-    def view_columns(self) -> Mapping[str, str]: ...
-    def materialised(self) -> Sequence[Row]: ...
-    def unsupported_ids(self) -> str | None: ...
-    def needs_the_view(self) -> bool: ...
-    def lookup_scans(self) -> Sequence[Row]: ...
-    def declared(self) -> Sequence[Row]: ...
-    def sequence_behind(self) -> tuple[int, int] | None: ...
-    def version_raised(self) -> Row | None: ...
-    def equal_versions(self) -> Sequence[Row]: ...
-    def done_lately(self) -> Sequence[Row]: ...
-    def version_known(self, entity_type: str, entity_id: str, version: int) -> bool: ...
-
-
-class IndexExam(Protocol):
-    def versions(self, index: str, entities: Sequence[Row]) -> list[int | None]: ...
-
-
+Versions = Callable[[str, Sequence[Row]], list[int | None]]  # (index, entities)
 IndexOf = Callable[[str], str]
 
 
-def view(store: DocumentExam, name: str) -> Iterator[Finding]:
+def view(store: DoctorStore, name: str) -> Iterator[Finding]:
     columns = store.view_columns()
     if not columns:
         if store.needs_the_view():
@@ -77,7 +61,7 @@ def _lookup(scans: Sequence[Row], name: str) -> Finding:
     return Finding("lookup", Level.WARN, f"every lookup in {name} reads the whole of {tables}", remedy)
 
 
-def types(store: DocumentExam) -> Iterator[Finding]:
+def types(store: DoctorStore) -> Iterator[Finding]:
     """What keeps each entity type is declared; a change of it has to be carried through."""
     rows = store.declared()
     if moving := [row["entity_type"] for row in rows if row["moving"]]:
@@ -90,7 +74,7 @@ def types(store: DocumentExam) -> Iterator[Finding]:
     yield Finding("types", Level.OK, f"entity types: {told or 'none declared yet'} (`outbox types`)")
 
 
-def sequence_behind(store: DocumentExam) -> Iterator[Finding]:
+def sequence_behind(store: DoctorStore) -> Iterator[Finding]:
     behind = store.sequence_behind()
     if behind is not None:
         last, given_out = behind
@@ -99,7 +83,7 @@ def sequence_behind(store: DocumentExam) -> Iterator[Finding]:
         yield Finding("sequence", Level.BAD, detail, remedy)
 
 
-def version_raised(store: DocumentExam) -> Iterator[Finding]:
+def version_raised(store: DoctorStore) -> Iterator[Finding]:
     row = store.version_raised()
     if row is None:
         yield Finding("sequence", Level.OK, "the version sequence was not moved (newest acts checked)")
@@ -114,7 +98,7 @@ def version_raised(store: DocumentExam) -> Iterator[Finding]:
     )
 
 
-def equal_versions(store: DocumentExam) -> Iterator[Finding]:
+def equal_versions(store: DoctorStore) -> Iterator[Finding]:
     rows = store.equal_versions()
     if not rows:
         yield Finding("versions", Level.OK, "no two events of one entity share a version (newest ones checked)")
@@ -124,7 +108,7 @@ def equal_versions(store: DocumentExam) -> Iterator[Finding]:
     yield Finding("versions", Level.WARN, f"events of one entity share a version: {told}", remedy)
 
 
-def versions_ahead(store: DocumentExam, index: IndexExam, index_of: IndexOf) -> Iterator[Finding]:
+def versions_ahead(store: DoctorStore, versions: Versions, index_of: IndexOf) -> Iterator[Finding]:
     """Documents whose version no event knows: newer events of theirs would be taken for old ones."""
     rows = store.done_lately()
     by_target: dict[str, list[Row]] = {}
@@ -133,7 +117,7 @@ def versions_ahead(store: DocumentExam, index: IndexExam, index_of: IndexOf) -> 
     ahead = [
         f"{row['entity_type']}:{row['entity_id']} at {version}"
         for target, entities in by_target.items()
-        for row, version in zip(entities, index.versions(target, entities), strict=True)
+        for row, version in zip(entities, versions(target, entities), strict=True)
         if version is not None and version > row["version"]
         if not store.version_known(row["entity_type"], row["entity_id"], version)
     ]
@@ -148,12 +132,8 @@ def versions_ahead(store: DocumentExam, index: IndexExam, index_of: IndexOf) -> 
 ATTACHED = "attached"
 
 
-class AttachmentExam(Protocol):
-    def attachments(self) -> Sequence[AttachmentFacts]: ...
-
-
-def attached(store: AttachmentExam) -> Iterator[Finding]:
-    for each in store.attachments():
+def attached(attachments: Sequence[AttachmentFacts]) -> Iterator[Finding]:
+    for each in attachments:
         found = [*_broken(each), *_incomplete(each)]
         yield from found
         if not found:

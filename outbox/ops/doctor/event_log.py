@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from outbox.ports import EventLogFacts, Finding, Level, SlotFacts
 
@@ -20,13 +20,8 @@ CREATE: Final = (
 )
 
 
-class EventLogExam(Protocol):
-    def event_log(self, slot: str) -> EventLogFacts | None: ...
-
-
-def event_log(store: EventLogExam, slot: str, keep_days: float) -> Iterator[Finding]:
+def event_log(facts: EventLogFacts | None, slot: str, keep_days: float) -> Iterator[Finding]:
     """Nothing where `outbox migrate --log` was never run."""
-    facts = store.event_log(slot)
     if facts is None:
         return
     if not facts.on:

@@ -10,7 +10,8 @@ from typing import Any, Final, Protocol
 from outbox.errors import Conflict, DependencyDown, OutboxError
 from outbox.ops.reindex.copier import Copier
 from outbox.ops.reindex.document_pairs import TruthSource
-from outbox.ops.reindex.rebuild_steps import PartwiseWish, PartwiseWork, dead_owner
+from outbox.ops.reindex.parallel import Parallel
+from outbox.ops.reindex.rebuild_steps import PartwiseWish, dead_owner
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.rebuild_parts import PartsProgress, Work, WorkKind
@@ -63,7 +64,7 @@ class BackfillDesk:
     note: Callable[[Sequence[str], Actor], Iterator[Sequence[Refusal]]]
     estimate: Callable[[Sequence[str]], int]
     make: Callable[[float, Actor], Copier]
-    parallel: PartwiseWork
+    parallel: Parallel
 
     def start(self, types: Sequence[str], actor: Actor, reason: str) -> BackfillRun:
         """Whatever is wrong with the wish is said here, before anything starts. No types: all of the view."""

@@ -97,16 +97,12 @@ class Comparison:
             self._step("documents", len(page), target)
 
     def sample_of(
-        self,
-        target: ComparedTarget,
-        number: int,
-        seed: int | None = None,
-        pivots: Callable[[str, int], Sequence[str]] = lambda *_: (),
+        self, target: ComparedTarget, number: int, pivots: Callable[[str, int], Sequence[str]] = lambda *_: ()
     ) -> None:
         """A random sample of documents, and entities that follow `pivots`, keys from all over the table: so those that
         the index lacks are met too. Statistics may be older than the rows, so at least half of the places are ids of
         the index with one letter exchanged."""
-        drawn = self.sides.documents.sample(target.index, number, seed or random.randrange(2**31))  # noqa: S311
+        drawn = self.sides.documents.sample(target.index, number, random.randrange(2**31))  # noqa: S311
         keys = list(dict.fromkeys(key for held in drawn if (key := self._key_of(target, held)) is not None))
         met = set(keys)
         for start in range(0, len(keys), PAGE):

@@ -10,13 +10,13 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from outbox.ops.reindex.comparison import ComparedTarget, Comparison, Progress
 from outbox.ops.reindex.document_pairs import DocumentPairs
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.parallel import Parallel, PartJob
-from outbox.ops.reindex.part_work import PartLost, PartStopped
+from outbox.ops.reindex.part_work import HeldParts, PartLost, PartStopped
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.drift import (
     DRIFT,
@@ -131,16 +131,11 @@ class _Adding:
                     self.comparing.on_finding(finding)
 
 
-class ComparedParts(Protocol):
-    def counts(self, part: RebuildPart, compared: int, drift: int, report: Mapping[str, Any] | None = None) -> bool: ...
-    def finish(self, part: RebuildPart, report: Mapping[str, Any] | None = None) -> bool: ...
-
-
 @dataclass(slots=True)
 class PartCompare:
     """Compares one part."""
 
-    parts: ComparedParts
+    parts: HeldParts
     sides: Callable[[], DocumentPairs]
     pace: JobPace
     entity_type: str | None

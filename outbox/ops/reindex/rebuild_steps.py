@@ -13,18 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from outbox.errors import Conflict, OutboxError
 from outbox.ops.reindex.comparison import Progress
 from outbox.ops.reindex.copier import Copier, SecondIndexLost
 from outbox.ops.reindex.losses import Losses
-from outbox.ops.reindex.verify import Verification, VerifyOptions
+from outbox.ops.reindex.verify import Verification, Verify, VerifyOptions
 from outbox.policy.audit import Entry
 from outbox.policy.drift import DRIFT, DriftFinding
 from outbox.policy.rebuild_parts import PartsProgress, Work, WorkKind
 from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep
 from outbox.ports import AliasState, Clock, Refusal
+
+if TYPE_CHECKING:
+    from outbox.ops.reindex.parallel import Parallel
 
 
 class NotNow(Conflict):
@@ -112,15 +115,6 @@ class NewIndex(Protocol):
     def swap(self, target: str, old: str, new: str) -> None: ...
 
 
-class Verifying(Protocol):
-    def run(
-        self,
-        wish: VerifyOptions,
-        on_progress: Callable[[Progress], None] = ...,
-        on_finding: Callable[[DriftFinding], None] = ...,
-    ) -> Verification: ...
-
-
 class PartwiseWish(NamedTuple):
     """A work that is to be done in parts: of which types, about how many documents, how fast at most, by whom."""
 
@@ -129,12 +123,6 @@ class PartwiseWish(NamedTuple):
     documents: int
     rate: float
     by: str
-
-
-class PartwiseWork(Protocol):
-    def estimate(self, types: Sequence[str]) -> int: ...
-    def wanted(self, work: Work, documents: int, rate: float, *, begun: bool) -> bool: ...
-    def carry_out(self, wish: PartwiseWish, on_progress: Callable[[PartsProgress], None]) -> PartsProgress: ...
 
 
 DEFAULT_RATE: Final = 2_000.0
@@ -157,10 +145,10 @@ class RebuildSteps:
     rebuilds: RebuildStore
     indices: NewIndex
     crew: WorkerBarrier
-    verify: Verifying
+    verify: Verify
     search_losses: Callable[[Rebuild, float, Callable[[int], None]], Losses]
     make_backfill: Callable[[Rebuild, float], tuple[Copier, Sequence[str]]]
-    parallel: PartwiseWork
+    parallel: Parallel
     choices: Choices = field(default_factory=Choices)
     on_progress: Callable[[str, int, int, str], None] = lambda *_: None
     say: Callable[[str], None] = lambda _: None

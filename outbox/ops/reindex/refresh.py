@@ -28,10 +28,6 @@ class KeySource(Protocol):
     def no_ids(self, ids: Sequence[str]) -> Sequence[str]: ...
 
 
-class RefreshEvents(Protocol):
-    def refresh(self, entity_type: str, ids: Sequence[str], entry: Entry) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RefreshOptions:
     """Which entities: by id, by a condition, or all. `after`: continue after this id of the first type."""
@@ -56,7 +52,7 @@ class Refreshed:
 class RefreshDesk:
     view: KeySource
     truth: Callable[[], TruthSource]
-    events: RefreshEvents
+    refresh: Callable[[str, Sequence[str], Entry], int]  # (type, ids, audit row) -> how many were written
 
     def types(self, wanted: Sequence[str]) -> list[str]:
         """Those that are meant. None: all that the view keeps."""
@@ -91,7 +87,7 @@ class RefreshDesk:
         reason, pace = read.reason(reason), JobPace(rate, self.truth().backlog_waits)
         for entity_type, ids in self._steps(wish):
             entry = _entry(done.batch, actor, reason, wish, entity_type, ids)
-            written = self.events.refresh(entity_type, ids, entry)
+            written = self.refresh(entity_type, ids, entry)
             done.written += written
             done.by_type[entity_type] = done.by_type.get(entity_type, 0) + written
             done.last = Key(entity_type, ids[-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
@@ -28,12 +28,10 @@ class ManyDeletes(Conflict):
     `outbox verify`; if that is intended, give their number with --expect-deletes N. Nothing was written."""
 
 
-class Tombstones(Protocol):
-    def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> Sequence[int | None]: ...
-
-
-class RepairEvents(Protocol):
-    def write(self, batch: UUID, first: int, events: Sequence[RepairEvent], entry: Entry) -> int: ...
+Tombstones = Callable[[str, Sequence[tuple[str, str | None]]], Sequence[int | None]]
+"""The versions that an index remembers of these (id, routing)."""
+WriteEvents = Callable[[UUID, int, Sequence[RepairEvent], Entry], int]
+"""Of a batch, from this number on; how many were written."""
 
 
 @dataclass(slots=True)
@@ -63,20 +61,13 @@ class Repaired:
             self.by_kind[each.kind] = self.by_kind.get(each.kind, 0) + 1
 
 
+@dataclass(frozen=True, slots=True)
 class Repair:
-    def __init__(
-        self,
-        verify: Verify,
-        sides: Callable[[], DocumentPairs],
-        tombstones: Tombstones,
-        places: HeldPlaces,
-        events: RepairEvents,
-    ) -> None:
-        self._verify = verify
-        self._sides = sides
-        self._tombstones = tombstones
-        self._places = places
-        self._events = events
+    verify: Verify
+    sides: Callable[[], DocumentPairs]
+    tombstones: Tombstones
+    places: HeldPlaces
+    write_events: WriteEvents
 
     def plan(
         self, wish: VerifyOptions, limit: int, on_progress: Callable[[Progress], None] = lambda _: None
@@ -92,7 +83,7 @@ class Repair:
                     raise Enough
                 findings.append(finding)
 
-        verification = self._verify.run(replace(wish, keep=limit + 1), on_progress, keep)
+        verification = self.verify.run(replace(wish, keep=limit + 1), on_progress, keep)
         return RepairPlan(verification, findings, verification.report.failed, cut=verification.cut)
 
     def write(
@@ -108,13 +99,13 @@ class Repair:
         """Each step is one transaction with its audit row; both sides are read once more right before it."""
         if too_many_deletes(plan.findings, plan.verification.report.compared, expect_deletes):
             raise ManyDeletes(f"{plan.by_kind[Kind.ORPHANED]:,} of {plan.verification.report.compared:,} compared")
-        repaired, pace, sides = Repaired(uuid4()), JobPace(rate), self._sides()
+        repaired, pace, sides = Repaired(uuid4()), JobPace(rate), self.sides()
         for done, step in enumerate(_steps(plan.findings), 1):
             events = self._repairs(step[0].index, step, sides, actor)
             repaired.right_by_now += len(step) - len(events)
             if events:
                 entry = _entry(repaired.batch, actor, reason, step[0].index, events)
-                repaired.count(events, self._events.write(repaired.batch, repaired.written, events, entry))
+                repaired.count(events, self.write_events(repaired.batch, repaired.written, events, entry))
                 pace.took(len(events))
             on_progress(min(done * A_STEP, len(plan.findings)), len(plan.findings))
         return repaired
@@ -131,7 +122,7 @@ class Repair:
         now = {truth.key: (truth, held) for truth, held in sides.both(index, keys)}
         gone = self._gone(index, now, sides)
         elsewhere = [(key, held) for key, (truth, found) in now.items() for held in found if is_elsewhere(truth, held)]
-        self._places.note(index, elsewhere, actor)
+        self.places.note(index, elsewhere, actor)
         made = []
         for key, (truth, found) in now.items():
             one, held = _one_of(truth, found, extra.get(key))
@@ -150,7 +141,7 @@ class Repair:
             for truth, held in now.values()
             if truth.text is not None and not held and not sides.source.kept_by_view(truth.key.entity_type)
         ]
-        found = self._tombstones.versions(index, [(sides.naming.id_of(truth.key), truth.routing) for truth in missing])
+        found = self.tombstones(index, [(sides.naming.id_of(truth.key), truth.routing) for truth in missing])
         return {truth.key: version for truth, version in zip(missing, found, strict=True) if version is not None}
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from outbox.errors import OutboxError, UsageError
 from outbox.ops.reindex.comparison import ComparedTarget, Comparison, Progress
 from outbox.ops.reindex.document_pairs import DocumentPairs
 from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.drift import DRIFT, DriftFinding, DriftReport, Kind, totals
+
+if TYPE_CHECKING:
+    from outbox.ops.reindex.partwise_verify import PartwiseVerify
 
 DEFAULT_RATE: Final = 2_000.0
 MOST_SAMPLE: Final = 10_000
@@ -26,7 +29,7 @@ class Enough(Exception):
 class VerificationLog(Protocol):
     def begin(self, **about: object) -> int: ...
     def counts(self, id: int, report: DriftReport, status: str = "running", error: str | None = None) -> None: ...
-    def lately(self, limit: int, *, reports: bool = False, rebuilds: bool = False) -> Sequence[Row]: ...
+    def lately(self, limit: int) -> Sequence[Row]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +71,16 @@ class Verification:
         }
 
 
-class PartwiseComparing(Protocol):
-    """Does a comparison by several processes, each with its parts."""
-
-    def wanted(self, documents: int, rate: float) -> bool: ...
-    def run(self, id: int, wish: VerifyOptions, comparing: Comparison, targets: Sequence[ComparedTarget]) -> None: ...
-    def pivots(self, entity_type: str, number: int) -> Sequence[str]: ...
-
-
+@dataclass(frozen=True, slots=True)
 class Verify:
-    def __init__(
-        self,
-        sides: Callable[[], DocumentPairs],
-        log: VerificationLog,
-        targets: Sequence[str],
-        in_parts: PartwiseComparing | None = None,
-    ) -> None:
-        self._sides = sides
-        self._log = log
-        self._targets = targets
-        self._in_parts = in_parts
+    sides: Callable[[], DocumentPairs]
+    log: VerificationLog
+    targets: Sequence[str]
+    in_parts: PartwiseVerify | None = None
 
     def last_results(self, limit: int = 20) -> Sequence[Row]:
         """The newest comparisons, each with its report: what the console's page shows."""
-        return self._log.lately(limit, reports=True)
+        return self.log.lately(limit)
 
     def run(
         self,
@@ -100,18 +89,18 @@ class Verify:
         on_finding: Callable[[DriftFinding], None] = lambda _: None,
     ) -> Verification:
         """Compares; keeps the result whatever happens. Raises the house's errors where a side cannot be read."""
-        _check_options(wish, self._targets)
+        _check_options(wish, self.targets)
         started = time.monotonic()
         report = DriftReport()
-        sides = self._sides()
+        sides = self.sides()
         if sides.remark:
             report.note(sides.remark)
         comparing = Comparison(sides, JobPace(wish.rate, sides.decisive.backlog_waits), report, on_finding=on_finding)
-        names = [wish.target] if wish.target else list(self._targets)
+        names = [wish.target] if wish.target else list(self.targets)
         targets = [comparing.target(name, wish.index or name, wish.entity_type) for name in names]
         for kind in comparing.sides.source.out_of_sight():
             report.note(f"{kind} is kept by payloads: `outbox migrate --by-entity` lets its documents be compared")
-        id = self._log.begin(
+        id = self.log.begin(
             started_by=wish.by or None,
             target=", ".join(target.index for target in targets),
             entity_type=wish.entity_type,
@@ -119,7 +108,7 @@ class Verify:
             rebuild_id=wish.rebuild,
             estimate=sum(target.estimate for target in targets),
         )
-        comparing.on_progress = _Keeping(self._log, id, report, on_progress)
+        comparing.on_progress = _Keeping(self.log, id, report, on_progress)
         cut = self._walk(comparing, targets, wish, id)
         return Verification(id, report, targets, time.monotonic() - started, cut)
 
@@ -128,19 +117,19 @@ class Verify:
         try:
             self._compare(comparing, targets, wish, id)
         except Enough:
-            self._log.counts(id, comparing.report, "cancelled", "enough was found")
+            self.log.counts(id, comparing.report, "cancelled", "enough was found")
             return True
         except OutboxError as error:
-            self._log.counts(id, comparing.report, "failed", error.message)
+            self.log.counts(id, comparing.report, "failed", error.message)
             raise
         except BaseException as ended:
-            self._log.counts(id, comparing.report, "cancelled", type(ended).__name__)
+            self.log.counts(id, comparing.report, "cancelled", type(ended).__name__)
             raise
-        self._log.counts(id, comparing.report, "finished")
+        self.log.counts(id, comparing.report, "finished")
         return False
 
     def _compare(self, comparing: Comparison, targets: Sequence[ComparedTarget], wish: VerifyOptions, id: int) -> None:
-        parts = self._in_parts
+        parts = self.in_parts
         if wish.sample is not None:
             for target in targets:
                 comparing.sample_of(target, wish.sample, pivots=parts.pivots if parts else lambda *_: ())

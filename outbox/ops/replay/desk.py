@@ -193,19 +193,15 @@ class ReplayDesk:
 
     # Following
 
-    def wait(
-        self, id: UUID, tell: Callable[[ReplayBatch], None] = lambda _: None, stop: threading.Event | None = None
-    ) -> ReplayBatch:
+    def wait(self, id: UUID, tell: Callable[[ReplayBatch], None] = lambda _: None) -> ReplayBatch:
         """Makes the same checks as the daemons, and shares them, until the batch is over."""
-        stopped = stop or threading.Event()
         while True:
             with suppress(DependencyDown):  # a check that fails is never a failed batch
                 batch = self.follow(id)
                 tell(batch)
                 if batch.is_over:
                     return batch
-            if stopped.wait(CHECK_SECONDS):
-                return self.get(id)
+            time.sleep(CHECK_SECONDS)
 
     def follow(self, id: UUID) -> ReplayBatch:
         """One check, if it is due, and the settling, if nothing is open."""

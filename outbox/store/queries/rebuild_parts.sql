@@ -59,8 +59,7 @@ returning id
 -- part that ends every process that takes it would go round for ever. No row: the part is not ours.
 update search_outbox_rebuild_parts
    set written = %(written)s, newer = %(newer)s, refused = %(refused)s,
-       report = coalesce(%(report)s::json, report), lease_until = clock_timestamp() + %(lease)s,
-       updated_at = clock_timestamp()
+       lease_until = clock_timestamp() + %(lease)s, updated_at = clock_timestamp()
  where id = %(id)s and owner = %(owner)s and state = 'open'
 returning id
 

@@ -21,17 +21,16 @@ update search_outbox_verifications
  where id = %(id)s
 
 -- name: lately
--- Reads: the newest comparisons, first the newest. One that says nothing for a minute was killed.
+-- Reads: the newest comparisons, first the newest, without those of a rebuild. One that says nothing for a minute was killed.
 select id, started_at, finished_at, started_by, target, entity_type, sample,
        case when status = 'running' and updated_at < clock_timestamp() - interval '1 minute' then 'failed' else status end
            as status, compared, missing, stale, orphaned,
        different, unknown, unreadable, in_flux, estimate, rebuild_id,
        case when status = 'running' and updated_at < clock_timestamp() - interval '1 minute'
             then 'it ended without a word' else error end as error,
-       case when %(reports)s then report end as report,
-       extract(epoch from coalesce(finished_at, clock_timestamp()) - started_at)::float8 as seconds
+       report, extract(epoch from coalesce(finished_at, clock_timestamp()) - started_at)::float8 as seconds
   from search_outbox_verifications
- where %(rebuilds)s or rebuild_id is null
+ where rebuild_id is null
  order by id desc limit %(limit)s
 
 -- name: last_finished

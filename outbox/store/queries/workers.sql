@@ -20,7 +20,7 @@ returning start_id
 
 -- name: holder
 -- Who has this worker id now.
-select start_id, host, pid, extract(epoch from clock_timestamp() - heartbeat_at)::float8, heartbeat_seconds, state
+select start_id, host, pid, extract(epoch from clock_timestamp() - heartbeat_at)::float8, heartbeat_seconds
   from search_outbox_workers where worker_id = %(worker_id)s
 
 -- name: beat

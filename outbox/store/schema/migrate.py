@@ -14,17 +14,14 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from outbox.errors import OutboxError, SchemaMismatch
 from outbox.policy.entity_type import BY_VIEW
+from outbox.policy.schema import SchemaState, SchemaStatus
 from outbox.store.attach import installed
 from outbox.store.pool import connect
 from outbox.store.pooler import require_own_session
 from outbox.store.schema import adoption, declaring, event_log, files, state
 from outbox.store.schema.files import Migration
 from outbox.store.schema.patience import in_transaction
-from outbox.store.schema.state import (
-    SchemaState,
-    SchemaStatus,
-    check_schema,
-)
+from outbox.store.schema.state import check_schema
 
 Say = Callable[[str], None]
 

@@ -36,7 +36,7 @@ class TableBusy(OutboxError):
     exit_code = 75
 
 
-def with_patience(step: Callable[[], None], *, try_for_seconds: float = TRY_FOR_SECONDS) -> None:
+def with_patience(step: Callable[[], None], *, try_for_seconds: float) -> None:
     """Run `step` until it gets its locks. It must be safe to repeat after a lock timeout or a deadlock."""
     tries = Retrying(
         retry=retry_if_exception_type(_BUSY),
@@ -50,12 +50,12 @@ def with_patience(step: Callable[[], None], *, try_for_seconds: float = TRY_FOR_
         raise TableBusy(str(busy).splitlines()[0]) from busy
 
 
-def until_true(step: Callable[[], bool], otherwise: str, *, try_for_seconds: float = TRY_FOR_SECONDS) -> None:
+def until_true(step: Callable[[], bool], otherwise: str) -> None:
     """Repeat `step` until it says True; `otherwise` says what was in the way."""
     tries = Retrying(
         retry=retry_if_result(lambda finished: not finished),
         wait=wait_random_exponential(multiplier=0.1, max=2),
-        stop=stop_after_delay(try_for_seconds),
+        stop=stop_after_delay(TRY_FOR_SECONDS),
     )
     try:
         tries(step)

@@ -7,14 +7,11 @@ guide's table: 700 events per second instead of 40,000). A unique one is never t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Literal
-
 import psycopg
 from psycopg import sql
 
 from outbox.errors import NoEncoding
+from outbox.policy.schema import Applied, SchemaState, SchemaStatus, SlowIndex, State
 from outbox.store.schema import files
 from outbox.store.schema.files import PARTS, Migration
 
@@ -48,18 +45,6 @@ _FIND = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class SlowIndex:
-    """An index that makes every claim touch every index. `kept` ones are unique: their owner must decide."""
-
-    name: str
-    schema: str
-    columns: tuple[str, ...]
-    kept: bool
-    definition: str
-    size_bytes: int
-
-
 def find_slow(conn: psycopg.Connection) -> list[SlowIndex]:
     """The indexes of the events table that use a column that a claim writes."""
     rows = conn.execute(_FIND, (list(CLAIM_WRITES),)).fetchall()
@@ -74,73 +59,9 @@ def drop_slow(conn: psycopg.Connection) -> list[str]:
     return [index.name for index in dropped]
 
 
-State = Literal["ok", "missing", "too_old", "too_new", "changed", "unordered"]
-
-_REMEDY: dict[State, str] = {
-    "ok": "",
-    "missing": "Run `outbox migrate`.",
-    "too_old": "Run `outbox migrate`.",
-    "too_new": "This program is older than the schema: install the newer one.",
-    "changed": "Install the program that wrote it, or undo that migration by hand (its header says how) "
-    "and run `outbox migrate`.",
-    "unordered": "Run `alter sequence search_outbox_version cache 1 increment by 1`.",
-}
-
 # A session that keeps numbers in a cache draws one that is older than what others have used since: what it read last
 # would lose.
 _SEQUENCE = "select seqcache, seqincrement from pg_sequence where seqrelid = to_regclass('search_outbox_version')"
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaState:
-    """What the daemon asks at its start. `found` is 0 where nothing of ours is there."""
-
-    state: State
-    found: int
-    needed: int
-    missing: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return self.state == "ok"
-
-    @property
-    def remedy(self) -> str:
-        return _REMEDY[self.state]
-
-    def __str__(self) -> str:
-        if self.ok:
-            return f"schema {self.found}"
-        word = self.state.replace("_", " ")
-        lacking = f" ({', '.join(self.missing)})" if self.missing else ""
-        needed = "" if self.state == "unordered" else f", {self.needed} is needed"
-        return f"schema {self.found} is {word}{lacking}{needed}. {self.remedy}"
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """One row of `search_outbox_migrations`."""
-
-    name: str
-    number: int | None
-    checksum: str
-    mode: str
-    applied_at: datetime
-    applied_by: str
-    duration_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaStatus:
-    """Everything that `outbox migrate status` shows."""
-
-    schema: SchemaState
-    applied: tuple[Applied, ...]
-    pending: tuple[str, ...]
-    parts: dict[str, bool]
-    adopted: bool
-    rows_to_fill: int
-    slow_indexes: tuple[SlowIndex, ...] = field(default=())
 
 
 def check_schema(conn: psycopg.Connection) -> SchemaState:

@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,21 +13,18 @@ from outbox.daemon import startup as module
 from outbox.daemon.startup import Enrolment
 from outbox.errors import DatabaseDown, WorkerIdTaken
 from outbox.facts import Beat, DatabaseLost, Fact, Warned
+from outbox.ports import Holder
 
 
-class FakeHolder(NamedTuple):
-    start_id: UUID
-    host: str
-    pid: int
-    silent_seconds: float
-    heartbeat_seconds: float = 1.0
+def holder(start_id: UUID, host: str, pid: int, silent_seconds: float) -> Holder:
+    return Holder(start_id, host, pid, silent_seconds, heartbeat_seconds=1.0)
 
 
 @dataclass
 class FakeRegister:
     """Holders as they are seen one check after the other; the id is given when the last one is gone."""
 
-    looks: list[FakeHolder] = field(default_factory=list)
+    looks: list[Holder] = field(default_factory=list)
     frees: set[UUID] = field(default_factory=set)
     beats: list[bool | Exception] = field(default_factory=list)
     seen: int = 0
@@ -36,7 +33,7 @@ class FakeRegister:
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool:
         return self.holder() is None or dead_start_id is not None
 
-    def holder(self) -> FakeHolder | None:
+    def holder(self) -> Holder | None:
         return self.looks[min(self.seen, len(self.looks) - 1)] if self.looks else None
 
     def beat(self, state: str, server: str | None = None) -> bool:
@@ -63,7 +60,7 @@ class Waiting(threading.Event):
         return self.is_set()
 
 
-def enter(*looks: FakeHolder, stopped: bool = False) -> list[Fact]:
+def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
     facts: list[Fact] = []
     register = FakeRegister(list(looks))
     stop = Waiting(register)
@@ -79,12 +76,12 @@ def test_a_free_id_is_taken_without_a_warning() -> None:
 
 def test_a_dead_process_of_this_host_frees_its_id_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "pid_alive", lambda _: False)
-    assert enter(FakeHolder(uuid4(), socket.gethostname(), 4_000_000, 0.1)) == []
+    assert enter(holder(uuid4(), socket.gethostname(), 4_000_000, 0.1)) == []
 
 
 def test_a_holder_that_falls_silent_is_waited_for_and_the_wait_is_said_once() -> None:
     start = uuid4()
-    facts = enter(*(FakeHolder(start, "far", 7, silent) for silent in (0.5, 1.0, 1.5, 2.0)))
+    facts = enter(*(holder(start, "far", 7, silent) for silent in (0.5, 1.0, 1.5, 2.0)))
     assert [fact.event for fact in facts if isinstance(fact, Warned)] == ["worker.id_taken"]
     assert facts.count(Beat("start")) == 4  # a wait is no hang: /healthz stays 200
 
@@ -92,17 +89,17 @@ def test_a_holder_that_falls_silent_is_waited_for_and_the_wait_is_said_once() ->
 def test_a_holder_that_beats_meanwhile_keeps_its_id() -> None:
     start = uuid4()
     with pytest.raises(WorkerIdTaken, match="w1 runs on far as pid 7"):
-        enter(*(FakeHolder(start, "far", 7, silent) for silent in (0.5, 1.0, 0.2, 0.7)))
+        enter(*(holder(start, "far", 7, silent) for silent in (0.5, 1.0, 0.2, 0.7)))
 
 
 def test_the_same_process_twice_on_one_host_keeps_its_id_too() -> None:
     with pytest.raises(WorkerIdTaken):
-        enter(*(FakeHolder(uuid4(), socket.gethostname(), os.getpid(), silent) for silent in (0.9, 0.1)))
+        enter(*(holder(uuid4(), socket.gethostname(), os.getpid(), silent) for silent in (0.9, 0.1)))
 
 
 def test_a_stop_ends_the_wait() -> None:
     with pytest.raises(WorkerIdTaken, match="stopped while waiting"):
-        enter(FakeHolder(uuid4(), "far", 7, 0.5), FakeHolder(uuid4(), "far", 7, 0.9), stopped=True)
+        enter(holder(uuid4(), "far", 7, 0.5), holder(uuid4(), "far", 7, 0.9), stopped=True)
 
 
 def test_a_worker_whose_id_was_taken_over_leaves_and_one_that_was_cut_off_stays() -> None:

@@ -2,7 +2,7 @@
 
 from outbox.daemon.upkeep import NEWS_SECONDS, VerificationNews
 from outbox.facts import Fact, IndexVerified
-from outbox.store.reindex import LastVerification
+from outbox.policy.reindex import LastVerification
 from tests.fixtures.events import Time
 
 

@@ -12,25 +12,17 @@ SLOT = SlotFacts("pgoutput", True, "reserved", True, 16 << 20, 1024, 4 * GB)
 SOUND = EventLogFacts(True, True, True, True, False, "logical", 20 * GB, True, 7, 3, 0, "0", SLOT)
 
 
-class Store:
-    def __init__(self, facts: EventLogFacts | None) -> None:
-        self.facts = facts
-
-    def event_log(self, slot: str) -> EventLogFacts | None:
-        return self.facts
-
-
 def found(facts: EventLogFacts | None, keep_days: float = 3) -> list[Finding]:
-    return [finding for finding in event_log(Store(facts), "outbox_log", keep_days) if finding.level is not Level.OK]
+    return [finding for finding in event_log(facts, "outbox_log", keep_days) if finding.level is not Level.OK]
 
 
 def test_without_the_log_nothing_is_said() -> None:
-    assert list(event_log(Store(None), "outbox_log", 3)) == []
+    assert list(event_log(None, "outbox_log", 3)) == []
 
 
 def test_a_sound_log_has_no_finding_but_good_ones() -> None:
     assert found(SOUND) == []
-    assert [finding.level for finding in event_log(Store(SOUND), "outbox_log", 3)] == [Level.OK, Level.OK]
+    assert [finding.level for finding in event_log(SOUND, "outbox_log", 3)] == [Level.OK, Level.OK]
 
 
 @pytest.mark.parametrize(

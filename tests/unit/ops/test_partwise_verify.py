@@ -38,7 +38,7 @@ class Comparing:
 class Parts:
     record: Mapping[str, Any] = field(default_factory=dict)
 
-    def counts(self, part: RebuildPart, compared: int, drift: int, report: Mapping[str, Any] | None = None) -> bool:
+    def counts(self, part: RebuildPart, compared: int, drift: int) -> bool:
         return True
 
     def finish(self, part: RebuildPart, report: Mapping[str, Any] | None = None) -> bool:

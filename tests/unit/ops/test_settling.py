@@ -11,7 +11,7 @@ import pytest
 
 from outbox.errors import DatabaseDown
 from outbox.ops import settling
-from outbox.ops.settling import FASTEST_SECONDS, SettleWatch, TooManyWaiters
+from outbox.ops.settling import FASTEST_SECONDS, Notified, SettleWatch, TooManyWaiters
 from outbox.policy.event import Status
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -45,8 +45,8 @@ class Bell:
         return heard
 
     @contextmanager
-    def open(self) -> Iterator["Bell"]:
-        yield self
+    def open(self) -> Iterator[Notified]:
+        yield self.notified
 
 
 @pytest.fixture
@@ -208,9 +208,9 @@ def test_an_ear_that_breaks_is_opened_again_by_the_next_call(table: Table) -> No
             raise DatabaseDown("broken")
 
     @contextmanager
-    def breaks() -> Iterator[Bell]:
+    def breaks() -> Iterator[Notified]:
         opened.append(1)
-        yield Breaking()
+        yield Breaking().notified
 
     watch = SettleWatch(table.statuses, breaks)
     id = uuid4()
