@@ -512,7 +512,7 @@ class TestRowsAsDocuments:
         return refused.value.problems[0].partition("\n")[2]
 
     def test_it_prints_the_view_first_and_attaches_once_that_is_there(self, shop: Connection) -> None:
-        how = {"entity_type": "article", "id_column": "id", "routing_column": "tenant"}
+        how: dict[str, Any] = {"entity_type": "article", "id_column": "id", "routing_column": "tenant"}
         printed = self.run(shop, **how)
         assert printed == (
             """create view "search_documents" as select 'article'::text as "entity_type", "t"."id" as "entity_id","""
@@ -525,7 +525,7 @@ class TestRowsAsDocuments:
 
     def test_of_a_view_that_lacks_the_type_it_prints_what_to_add(self, shop: Connection) -> None:
         shop.execute(ROUTED_VIEW)
-        how = {"entity_type": "auth'or", "id_column": "id"}
+        how: dict[str, Any] = {"entity_type": "auth'or", "id_column": "id"}
         printed = self.run(shop, "authors", **how)
         shop.execute(
             f"create or replace view search_documents as {ROUTED_VIEW.partition(' as ')[2]} {printed}".encode()
