@@ -190,7 +190,7 @@ class Up:
         with open_index_desk(self.settings) as desk:
             for target in desk.targets:
                 try:
-                    desk.create(target, settings=_INDEX_SETTINGS)
+                    desk.create(target, None, _INDEX_SETTINGS)
                     self.say(f"created the index {target}")
                 except IndexExists:
                     self.say(f"the index {target} is there already")

@@ -412,7 +412,7 @@ def test_a_rebuild_in_parts_is_as_one_without_and_begins_again_with_new_parts(re
     rebuilding.fill(700)
     rebuilding.project()
     desk = rebuilding.desk()
-    desk.steps.parallel.spread = Spread(2)  # type: ignore[attr-defined]
+    desk.steps.parallel.spread = Spread(2)
     ready = rebuilding.start(desk)
     assert (ready.step, ready.written, ready.cursor) == ("ready", 700, None)
     counted = "select count(*) from search_outbox_rebuild_parts where work = 'rebuild' and state = 'done'"
@@ -435,7 +435,7 @@ def test_a_rebuild_of_a_lost_index_counts_the_rows_of_the_view(
     rebuilding.fill(700)
     rebuilding.connection.execute("analyze articles")
     desk = rebuilding.desk()
-    desk.steps.parallel.cores = lambda: 2  # type: ignore[attr-defined]
+    desk.steps.parallel.cores = lambda: 2
     ready = rebuilding.start(desk)
     assert (ready.step, ready.total, ready.written) == ("ready", 0, 700)
     counted = "select count(*) from search_outbox_rebuild_parts where work = 'rebuild' and state = 'done'"
@@ -447,7 +447,7 @@ def test_what_a_process_reports_is_what_is_raised_here(rebuilding: RebuildWorld)
     rebuilding.fill(300)
     rebuilding.project()
     desk = rebuilding.desk()
-    desk.steps.parallel.spread = Spread(2)  # type: ignore[attr-defined]
+    desk.steps.parallel.spread = Spread(2)
     begun = desk.start(rebuilding.index, ALICE, "why", None, {})
     moved = desk.steps.act(begun)
     assert moved is not None

@@ -161,10 +161,10 @@ def test_an_ear_that_cannot_be_opened_leaves_the_polling(table: Table) -> None:
     tried: list[int] = []
 
     @contextmanager
-    def deaf() -> Iterator[Bell]:
+    def deaf() -> Iterator[Notified]:
         tried.append(1)
         raise DatabaseDown("no")
-        yield Bell()  # type: ignore[unreachable]
+        yield Bell().notified  # type: ignore[unreachable]
 
     watch = SettleWatch(table.statuses, deaf)
     id = uuid4()
@@ -180,10 +180,10 @@ def test_an_ear_that_cannot_be_opened_is_tried_again_after_a_while(table: Table)
     now = [0.0]
 
     @contextmanager
-    def deaf() -> Iterator[Bell]:
+    def deaf() -> Iterator[Notified]:
         tried.append(1)
         raise DatabaseDown("no")
-        yield Bell()  # type: ignore[unreachable]
+        yield Bell().notified  # type: ignore[unreachable]
 
     watch = SettleWatch(table.statuses, deaf, clock=lambda: now[0])
     id = uuid4()
