@@ -141,6 +141,7 @@ class Elastic:
     # How to speak to it. Before it has said anything: as to Elasticsearch, which is all that a read needs.
     dialect: product.Dialect = field(default=product.ELASTICSEARCH, init=False)
     _server: Server | None = field(default=None, init=False)
+    _naming: Mapping[str, str] | None = field(default=None, init=False)  # headers of a reply that named the product
     _doubtful: bool = field(default=False, init=False)  # a reply came that the known product does not give
 
     def server(self, seconds: float | None = None) -> Server | Failure:
@@ -151,7 +152,7 @@ class Elastic:
         reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
         if isinstance(reply, NoReply):
             return reply.failure
-        headers = reply.headers if reply.status != 403 else self._permitted_headers(reply, seconds)
+        headers = reply.headers if reply.status < 400 else self._permitted_headers(reply, seconds)
         found = product.identify(reply.status, headers, reply.body, self.setting, by_key=self.credentials.by_key)
         if isinstance(found, Failure):
             return found
@@ -161,7 +162,12 @@ class Elastic:
         return found
 
     def _permitted_headers(self, refused: Reply, seconds: float | None) -> Mapping[str, str]:
-        """Elasticsearch leaves its name out of a refusal. Who one is, every user and key may ask there."""
+        """Elasticsearch leaves its name out of a refusal. Another reply may have named it (one of several nodes may be
+        busy). Who one is, every user and key may ask there."""
+        if self._server is None and self._naming is not None:
+            return self._naming
+        if refused.status != 403:
+            return refused.headers
         reply = self._exchange("GET", "/_security/_authenticate", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
         return reply.headers if isinstance(reply, Reply) and product.by_header(reply.headers) else refused.headers
 
@@ -190,10 +196,12 @@ class Elastic:
         if method not in _READS and isinstance(unknown := self.server(seconds), Failure):
             return NoReply(unknown, sent=False, unidentified=True)
         reply = self._exchange(method, target, body, seconds)
-        if isinstance(reply, NoReply) or self._server is None:
+        if isinstance(reply, NoReply):
             return reply
         named = product.by_header(reply.headers)
-        if named is not None and named.product is not self._server.product:
+        if self._server is None:
+            self._naming = reply.headers if named is not None else self._naming
+        elif named is not None and named.product is not self._server.product:
             self._doubtful = True
             if method not in _READS:  # done in another cluster is not done
                 return NoReply(product.changed(self._server, named), unidentified=True)
