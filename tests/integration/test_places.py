@@ -166,7 +166,7 @@ def test_a_worker_that_dies_between_its_write_and_its_settle_leaves_no_second_do
     assert press.held() == press.wanted() == [("article:1", TENANTS[2])]
 
 
-def test_a_document_that_is_gone_waits_like_the_others_while_the_search_server_is_away(press: Press) -> None:
+def test_deletes_of_routed_documents_wait_while_the_search_server_does_not_answer(press: Press) -> None:
     """In one batch with a document that is there: the request that fails is not theirs."""
     press.write(1, 2)
     press.project()

@@ -233,6 +233,6 @@ BUGS: Final = (
     Bug(
         "M34",
         "who is gone counts as deleted when the request failed",
-        (_PLACES + "a_document_that_is_gone_waits_like_the_others_while_the_search_server_is_away",),
+        (_PLACES + "deletes_of_routed_documents_wait_while_the_search_server_does_not_answer",),
     ),
 )
