@@ -33,6 +33,7 @@ from outbox.sink.nodes import CONNECT_SECONDS, NodeHung, Nodes, OtherCluster
 ASK_SECONDS: Final = 5.0
 _READS: Final = ("GET", "HEAD")
 _BUSY: Final = (429, 502, 503, 504)
+_NAME: Final = "x-elastic-product"
 
 
 class NotAccepted(OutboxError):
@@ -142,6 +143,7 @@ class Elastic:
     dialect: product.Dialect = field(default=product.ELASTICSEARCH, init=False)
     _server: Server | None = field(default=None, init=False)
     _naming: Mapping[str, str] | None = field(default=None, init=False)  # headers of a reply that named the product
+    _name: str | None = field(default=None, init=False)  # by its reply to `GET /`
     _doubtful: bool = field(default=False, init=False)  # a reply came that the known product does not give
 
     def server(self, seconds: float | None = None) -> Server | Failure:
@@ -159,6 +161,7 @@ class Elastic:
         if self._server is not None and found.product is not self._server.product:
             return product.changed(self._server, found)
         self._server, self.dialect, self._doubtful = found, found.dialect, False
+        self._name = headers.get(_NAME)
         return found
 
     def _permitted_headers(self, refused: Reply, seconds: float | None) -> Mapping[str, str]:
@@ -196,7 +199,9 @@ class Elastic:
         if method not in _READS and isinstance(unknown := self.server(seconds), Failure):
             return NoReply(unknown, sent=False, unidentified=True)
         reply = self._exchange(method, target, body, seconds)
-        if isinstance(reply, NoReply):
+        if isinstance(reply, NoReply) or (
+            self._name and reply.headers.get(_NAME) == self._name and reply.status != 406
+        ):
             return reply
         named = product.by_header(reply.headers)
         if self._server is None:

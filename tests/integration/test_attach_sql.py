@@ -20,6 +20,7 @@ from outbox.store.attach.attach import KeptByPayloads, NotAttached, PayloadTrigg
 from outbox.store.attach.tables import CannotAttach
 from tests.fixtures.attachments import catalogue
 from tests.fixtures.commands import Outbox as Command
+from tests.fixtures.producers import driver as address
 from tests.integration.test_attach import OLDER, ROUTED_VIEW
 
 Connection = psycopg.Connection[Any]
@@ -61,13 +62,9 @@ def shop(connection: Connection) -> Connection:
 @pytest.fixture
 def migration(shop: Connection, database: str) -> Iterator[Migration]:
     """As `op.get_bind()` of Alembic is one."""
-    engine = create_engine(_by_psycopg(database), poolclass=NullPool)
+    engine = create_engine(address(database, "psycopg"), poolclass=NullPool)
     with engine.connect() as connection:
         yield connection
-
-
-def _by_psycopg(url: str, driver: str = "psycopg") -> str:
-    return url.replace("postgresql://", f"postgresql+{driver}://", 1)
 
 
 def asked(way: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +154,7 @@ def test_triggers_of_payloads_are_replaced_by_the_command_only(shop: Connection)
 
 def test_another_driver_is_refused_with_a_remedy(shop: Connection, database: str) -> None:
     async def ask(driver: str) -> None:
-        engine = create_async_engine(_by_psycopg(database, driver), poolclass=NullPool)
+        engine = create_async_engine(address(database, driver), poolclass=NullPool)
         async with engine.connect() as connection:
             await connection.run_sync(attach_sql, "articles", entity_type="article", id="id")
 

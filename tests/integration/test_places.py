@@ -210,7 +210,7 @@ def test_a_worker_that_slept_before_its_request_removes_what_it_wrote_too_late(p
 
 @pytest.mark.parametrize("fails", ["second round", "delete of the old place"])
 def test_a_late_write_that_cannot_be_brought_right_is_owed_to_a_new_event(press: Press, fails: str) -> None:
-    """What was gone is back, the search server is away, and the rows are done by someone else."""
+    """What was gone is back, the search server is unreachable, and the rows are done by someone else."""
     press.write(1)
     if fails == "delete of the old place":
         press.project()
