@@ -49,6 +49,15 @@ def world(queue: EventTable, es: Elasticsearch, elastic_url: str, index: str) ->
     return RowWorld(queue, es, elastic_url, index)
 
 
+def test_the_view_keeps_an_attached_type_before_its_first_event(world: RowWorld) -> None:
+    """A payload that comes first declares nothing, and fails."""
+    world.queue.produce("1", entity_type="note")
+    world.project()
+    assert world.queue.counts() == {"failed": 1}
+    world.run("insert into notes values (1, 'new')")
+    assert world.source("note:1") == {"id": 1, "title": "new"}
+
+
 def test_a_trigger_of_the_user_that_changes_the_row_again_leaves_no_stale_document(world: RowWorld) -> None:
     world.connection.execute(TOUCH)
     world.run("insert into notes values (1, 'new')")
