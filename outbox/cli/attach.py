@@ -17,7 +17,8 @@ from outbox.ports import Attachment, AttachResult
 commands = typer.Typer()
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s](?:[^",]*[^",\s])?))\s*(?:,|\Z)')
 _COLUMN_LIST = re.compile(rf"(?:{_COLUMN.pattern})+(?<!,)")
-Table = Annotated[str, typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")]
+TABLE = typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")
+Table = Annotated[str, TABLE]
 
 Sql = Annotated[bool, typer.Option("--sql", help="Change nothing: print the SQL, for a migration tool.")]
 
@@ -28,8 +29,10 @@ class DocumentOrigin(Enum):
 
 @commands.command(rich_help_panel="Install")
 def attach(
-    table: Table,
-    entity_type: Annotated[str, option("--type", "Entity type whose documents change, such as article.", "TYPE")],
+    table: Annotated[str | None, TABLE] = None,
+    entity_type: Annotated[
+        str | None, option("--type", "Entity type whose documents change, such as article.", "TYPE")
+    ] = None,
     id_column: Annotated[
         str | None, option("--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN")
     ] = None,
@@ -46,6 +49,11 @@ def attach(
     per_row: Annotated[
         bool, option("--per-row", "Fire for each row: for tables that logical replication fills.")
     ] = False,
+    ignore: Annotated[
+        list[str] | None, option("--ignore", "Instead: say that this table needs none. Repeatable.", "TABLE")
+    ] = None,
+    reason: Annotated[str | None, option("--reason", "With --ignore: why, for the audit log.", "TEXT")] = None,
+    by: cli.ByShell = None,
     sql: Sql = False,
     json: Json = False,
 ) -> None:
@@ -63,6 +71,11 @@ def attach(
 
     With --sql nothing is changed either: it makes the same checks and prints what it would run, for a migration.
 
+    Every table and column that the view reads must be attached, or documents go stale: `outbox doctor` is BAD and
+    `outbox run` warns. --ignore says that a table, or with --columns some of its columns, never change, or that your
+    own code writes the refreshes. Only the owner of the outbox's tables may say so; it is audited, and `outbox detach
+    --ignored` takes it back.
+
     Examples:
       outbox attach articles --type article --id id
       outbox attach comments --type article --id article_id
@@ -70,7 +83,16 @@ def attach(
       outbox attach articles --type article --id id --columns title,price
       outbox attach orders --type order --id number --document row
       outbox attach articles --type article --id id --sql > migrations/V7__search.sql
+      outbox attach --ignore countries --ignore currencies --reason "they never change"
     """
+    if ignore:
+        others = (table, entity_type, id_column, via, routing, document)
+        if any(given is not None for given in others) or per_row or sql:
+            raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
+        _ignore(ignore, _names(columns), reason, by, json=json)
+        return
+    if table is None or entity_type is None:
+        raise UsageError("give TABLE and --type, or --ignore TABLE with --reason")
     wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
     with cli.open_desk() as desk:
         done = desk.producers.attach(wanted, rows=document is not None, run=not sql)
@@ -83,6 +105,17 @@ def attach(
         cli.line(_told(done))
     for note in done.notes:
         cli.note(f"note: {note}")
+
+
+def _ignore(names: list[str], columns: tuple[str, ...], reason: str | None, by: str | None, *, json: bool) -> None:
+    if reason is None:
+        raise UsageError("--ignore needs --reason, for the audit log")
+    if columns and len(names) > 1:
+        raise UsageError("--columns are those of one table: give one --ignore")
+    with cli.open_desk() as desk:
+        found = desk.ignored.ignore(names, columns, cli.actor(by or cli.person()), reason)
+    what = f"{', '.join(columns)} of {found[0]}" if columns else ", ".join(found)
+    cli.answer({"ignored": found, "columns": columns, "reason": reason}, f"ignored {what}: {reason}", json=json)
 
 
 def _print_script(script: str) -> None:
@@ -113,6 +146,10 @@ def _told(done: AttachResult) -> str:
 def detach(
     table: Table,
     entity_type: Annotated[str | None, option("--type", "Only what is attached as this type.", "TYPE")] = None,
+    ignored: Annotated[
+        bool, option("--ignored", "Instead: take back that it needs no attachment (`outbox attach --ignore`).")
+    ] = False,
+    by: cli.ByShell = None,
     yes: Yes = False,
     sql: Sql = False,
     json: Json = False,
@@ -123,7 +160,15 @@ def detach(
       outbox detach shop.articles --yes
       outbox detach comments --type article --yes
       outbox detach comments --type article --sql
+      outbox detach countries --ignored
     """
+    if ignored:
+        if entity_type is not None or sql:
+            raise UsageError("--ignored takes only --by and --json beside it")
+        with cli.open_desk() as desk:
+            said = desk.ignored.watch_again(table, cli.actor(by or cli.person()))
+        cli.answer({"table": table, "reason": said}, f"{table} is no longer ignored (it was: {said})", json=json)
+        return
     if sql:
         with cli.open_desk() as desk:
             _print_script(desk.producers.detach_sql(table, entity_type=entity_type))

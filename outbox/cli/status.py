@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 INTERVAL_SECONDS = 2.0
+MOST_NAMED = 10
 
 
 @commands.command(rich_help_panel="Inspect")
@@ -110,6 +111,11 @@ def _declared(rows: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(line for line in told if not line.endswith(": "))
 
 
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(map(cli.shown, names[:MOST_NAMED]))}{more}"
+
+
 def _picture(seen: QueueStatus) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -144,6 +150,8 @@ def _picture(seen: QueueStatus) -> RenderableType:
         parts += ["", cli.made_table(columns, rows_by_type)]
     if seen.declared:
         parts += ["", Text(_declared(seen.declared))]
+    if seen.unattached:
+        parts.append(Text(f"NOT ATTACHED, documents go stale (`outbox doctor`): {_listed(seen.unattached)}"))
     workers = [
         (w.worker, w.state, f"{w.host}/{w.pid}", w.version, age(w.silent_seconds) + " ago", w.inflight)
         for w in seen.workers

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from outbox.errors import SchemaMismatch, StreamDown
+from outbox.errors import NotPermitted, SchemaMismatch, StreamDown
 from outbox.facts import SlotSample
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts, PartitionOffsets, StreamOffsets
@@ -126,6 +126,7 @@ class QueueStatus:
     rebuild: str | None = None  # one that is not over, in words
     declared: Sequence[Row] = ()  # entity types, and what keeps each
     stream: StreamStatus | None = None
+    unattached: Sequence[str] = ()  # tables, and columns, that the view reads and no attachment covers
 
     @property
     def servers(self) -> list[str]:
@@ -140,10 +141,17 @@ class QueueStatus:
 
 
 class StatusDesk:
-    def __init__(self, overview: Overview, backlog: BacklogCounts, stream: StreamOffsets | None = None) -> None:
+    def __init__(
+        self,
+        overview: Overview,
+        backlog: BacklogCounts,
+        stream: StreamOffsets | None = None,
+        unattached: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._overview = overview
         self._backlog = backlog
         self._stream = stream
+        self._unattached = unattached
 
     def read(self) -> QueueStatus:
         """One reading. Raises SchemaMismatch where there is nothing that it could read."""
@@ -168,7 +176,15 @@ class StatusDesk:
             rebuild=self._overview.rebuild(),
             declared=self._overview.declared(),
             stream=stream,
+            unattached=self._read_unattached(),
         )
+
+    def _read_unattached(self) -> Sequence[str]:
+        """A reader need not see the schema of the view; `outbox doctor` says so then."""
+        try:
+            return self._unattached()
+        except NotPermitted:
+            return ()
 
 
 def read_stream(stream: StreamOffsets, slot: SlotSample | None = None) -> StreamStatus:

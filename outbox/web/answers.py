@@ -326,6 +326,7 @@ Ops = model(
     recent_audit=AuditList,
     workers=list[Worker],
     pauses=list[Pause],
+    unattached=(list[str], "Tables, and columns, that the view reads and no attachment covers."),
     stream=(Stream | None, "Null where the source is the table."),
     sampled_at=datetime,
     stale=(str | None, "Why this is an old reading, if it is."),
