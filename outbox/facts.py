@@ -245,9 +245,21 @@ class SlotSample:
     safe_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class FanoutSample:
+    """Fan-outs that are open, and the refreshes they wrote so far; those that wait to be projected; failed ones."""
+
+    open: int
+    written: int
+    oldest_age_seconds: float
+    failed: int
+    refreshes_open: int
+    capped: bool
+
+
 class BacklogSampled(Fact):
     """One sample of the table. `capped`: there are more rows than it counts; these are minimum values. `slot`: None
-    where producers do not write to the event log."""
+    where producers do not write to the event log. `fanouts`: None until they were counted."""
 
     lag: int  # pending + processing
     oldest_age_seconds: float
@@ -259,6 +271,15 @@ class BacklogSampled(Fact):
     capped: bool
     duration_seconds: float
     slot: SlotSample | None = None
+    fanouts: FanoutSample | None = None
+
+
+class FanoutAdvanced(Fact, log="fanout.advanced", level="debug", fields="event_id entity_type", counts="written"):
+    """A fan-out wrote a page of refreshes, in one transaction with its cursor."""
+
+    event_id: UUID
+    entity_type: str
+    written: int
 
 
 class PartitionsAssigned(Fact, log="stream.assigned", fields="topic partitions"):

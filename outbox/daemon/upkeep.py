@@ -184,5 +184,5 @@ class CoverageWatch:
             self.announce(Warned("view.unattached", f"could not be checked: {error.detail}"))
             return
         if names:
-            fields = {"count": len(names), "remedy": REMEDY}
+            fields = {"remedy": REMEDY}
             self.announce(Warned("view.unattached", told(self.view, names), fields))

@@ -58,7 +58,7 @@ with recursive read_views (oid) as (
     select to_regclass(%(view)s)::oid, null
       from pg_class as c where c.oid = to_regclass(%(view)s) and c.relkind <> 'v'
 ), relations as (
-    select r.relid, c.relkind, format('%%I.%%I', n.nspname, c.relname) as shown,
+    select r.relid, c.relkind, quote_ident(n.nspname) || '.' || quote_ident(c.relname) as shown,
            array(select distinct s from unnest(array[r.relid::regclass]
                      || array(select relid from pg_partition_ancestors(r.relid::regclass))) as s) as sources,
            array_agg(r.column_name order by r.column_name) filter (where r.column_name is not null) as columns
@@ -89,7 +89,7 @@ select coalesce(bool_or(kept_by = 'view'), false) as keeps_types, count(*) > 0 a
 
 -- name: ignored
 -- Reads: the tables that are said to write no events on purpose.
-select format('%%I.%%I', n.nspname, c.relname) as "table", i.columns, i.reason, i.ignored_by, i.ignored_at
+select quote_ident(n.nspname) || '.' || quote_ident(c.relname) as "table", i.columns, i.reason, i.ignored_by, i.ignored_at
   from search_outbox_ignored_tables as i
   join pg_class as c on c.oid = i.source join pg_namespace as n on n.oid = c.relnamespace
  order by 1

@@ -55,6 +55,7 @@ def ops(asked: Annotated[OpsQuery, Query()], at: At) -> Response:
             "recent_audit": acts,
             "workers": status.workers,
             "pauses": status.pauses,
+            "fanouts": status.fanouts,
             "unattached": status.unattached,
             "stream": None if status.stream is None else status.stream.as_json(),
             "sampled_at": status.sampled_at,
@@ -252,10 +253,13 @@ def attention(status: QueueStatus) -> Iterator[Attention]:
 
 
 def _documents(status: QueueStatus) -> Iterator[Attention]:
+    if status.fanouts.failed:
+        what = templating.plural(status.fanouts.failed, "fan-out has", "fan-outs have") + " failed"
+        told = "Documents that its change touches are stale until it is replayed."
+        yield Attention("bad", what, told, "/ops/queue/failures", "See the groups")
     if status.unattached:
-        what = (
-            templating.plural(len(status.unattached), "table is", "tables are") + " read by the view and not attached"
-        )
+        are = templating.plural(len(status.unattached), "table is", "tables are")
+        what = f"{are} read by the view and not attached"
         told = f"{', '.join(status.unattached[:SHOWN])}: documents go stale. Run `outbox doctor`."
         yield Attention("bad", what, told, "/ops/queue/system", "System")
     if status.rebuild:
