@@ -7,8 +7,18 @@
 --       `fanout_cursor` is the last id that has its refresh, `fanout_written` how many have; `fanout_id`, of a refresh,
 --       names its fan-out. All new columns are null in rows that are there, so nothing is rewritten.
 --       `search_outbox_ignored_tables`: tables, or columns, that the view reads and nobody need attach.
--- Undo (after `outbox detach` of every table that is attached by a query; its open fan-outs are discarded):
---   delete from search_outbox_events where op = 'fanout' and processed_at is null;
+-- Undo (after `outbox detach` of every table that is attached by a query, and once its fan-outs are done):
+--   do $undo$
+--   begin
+--       if exists (select from search_outbox_attachments where via is not null and closed_at is null) then
+--           raise exception 'tables are attached by a query, whose events the older program fails'
+--               using hint = 'Run `outbox detach` for them, and attach them again with the older program.';
+--       elsif exists (select from search_outbox_events
+--                      where op = 'fanout' and processed_at is null and failed_at is null) then
+--           raise exception 'fan-outs are open, which the older program fails'
+--               using hint = 'Let a projector finish them, then stop it and run this again.';
+--       end if;
+--   end $undo$;
 --   drop table if exists search_outbox_ignored_tables, search_outbox_attachments;
 --   do $undo$
 --   begin

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from outbox.app.desk import QueueDesk
-from outbox.facts import FanoutAdvanced
+from outbox.facts import FannedOut
 from outbox.ops.status import in_fanouts
 from outbox.policy.drift import Key
 from outbox.policy.inputs import EventFilter
@@ -67,8 +67,8 @@ def test_the_sampler_and_the_worker_tell_the_metrics(queue: EventTable) -> None:
     backlog = PostgresBacklog(queue.url)
     BacklogSampler(backlog, metrics.handle).sample()
     backlog.close()
-    metrics.handle(FanoutAdvanced(id, "article", 500))
-    metrics.handle(FanoutAdvanced(id, "article", 1))
+    metrics.handle(FannedOut(id, "article", "public.authors", 500, last=False))
+    metrics.handle(FannedOut(id, "article", "public.authors", 1, last=True))
     names = ("outbox_fanouts_open", "outbox_fanout_refreshes_open", "outbox_fanout_refreshes_total")
     assert [registry.get_sample_value(name, {"projection": "p"}) for name in names] == [1, 1, 501]
 
