@@ -291,3 +291,17 @@ def test_the_commands_ignore_several_tables_at_once_and_take_one_back(
 def test_what_is_half_said_is_refused(outbox_here: Outbox, viewed: psycopg.Connection, wrong: tuple[str, ...]) -> None:
     assert outbox_here(*wrong).code == 2
     assert viewed.execute("select count(*) from search_outbox_ignored_tables").fetchone() == (0,)
+
+
+def test_what_attach_installs_covers_what_it_watches(
+    outbox_here: Outbox, examine: Examine, coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    own = ("attach", "articles", "--type", "article", "--id", "id", "--columns")
+    assert outbox_here(*own, "title").code == 0
+    query = "select id from articles where author_id = changed.id"
+    assert outbox_here("attach", "authors", "--type", "article", "--via", query).code == 0
+    assert coverage.forgotten() == ["public.articles (author_id)"]
+    assert outbox_here(*own, "title,author_id").code == 0
+    assert covered(examine()).level is Level.OK
+    assert outbox_here("detach", "authors", "--yes").code == 0
+    assert coverage.forgotten() == ["public.authors"]
