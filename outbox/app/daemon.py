@@ -303,7 +303,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
 def _watches(
     settings: Settings, pools: Pools, announce: Announcer
 ) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
-    """What upkeep looks at now and then. The first two are asked before the first claim."""
+    """What upkeep checks now and then. The first two are also checked before the first claim."""
     actor = Actor(settings.worker.id, Source.DAEMON)
     sequence = SequenceWatch(lambda: catch_up(pools.chores, actor), announce, clock)
     coverage = PostgresCoverage(pools.chores, settings.documents)

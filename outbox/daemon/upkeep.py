@@ -1,5 +1,5 @@
 """What a daemon does once per second beside its lanes: polls pauses and other controls, open types and the brake;
-checks versions ahead; announces the newest verification, and what the view reads that nothing tells of."""
+checks versions ahead; announces the newest verification, and what the view reads that no attachment covers."""
 
 import threading
 from collections import deque

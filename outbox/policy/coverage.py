@@ -1,4 +1,4 @@
-"""Judges which tables and columns of the view of documents nothing tells of, and names them. Reads no catalogue."""
+"""Judges which tables and columns of the view of documents no attachment covers, and names them. Reads no catalogue."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,36 +8,36 @@ _TABLES: Final = frozenset("rp")  # ordinary and partitioned: what triggers can 
 _UNSEEN: Final = {"f": "foreign", "m": "materialised", "S": "a sequence"}
 MOST_NAMED: Final = 5
 REMEDY: Final = (
-    "Run `outbox attach --from-view`; or, where changes of a table never matter or are told of by your own code, "
+    "Run `outbox attach --from-view`; or, where a table never changes, or your own code writes the refreshes, "
     "`outbox attach --ignore TABLE --reason WHY`."
 )
 
 
 class ReadTable(NamedTuple):
-    """A relation that the view reads. `untold`: of its columns that the view reads, those whose changes write no event.
-    `attached`: new and deleted rows do. `ignored`: somebody said that nothing of it need be told."""
+    """A relation that the view reads. `uncovered`: of the columns that are read, those whose changes write no event.
+    `attached`: new and deleted rows do. `ignored`: somebody said that it needs no attachment."""
 
     table: str
     kind: str
     itself: bool
     attached: bool
     ignored: bool
-    untold: tuple[str, ...]
+    uncovered: tuple[str, ...]
 
     @property
     def is_forgotten(self) -> bool:
-        return self.kind in _TABLES and not self.ignored and (not self.attached or bool(self.untold))
+        return self.kind in _TABLES and not self.ignored and (not self.attached or bool(self.uncovered))
 
     @property
     def is_unseen(self) -> bool:
-        """Nothing can tell of its changes."""
+        """No trigger sees its changes."""
         return self.kind in _UNSEEN and not self.ignored and not self.itself
 
     @property
     def shown(self) -> str:
         if self.kind in _UNSEEN:
             return f"{self.table} ({_UNSEEN[self.kind]})"
-        return f"{self.table} ({', '.join(self.untold)})" if self.attached else self.table
+        return f"{self.table} ({', '.join(self.uncovered)})" if self.attached else self.table
 
 
 class IgnoredTable(NamedTuple):
@@ -55,7 +55,7 @@ class IgnoredTable(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What the view reads, against what is told of. `keeps_types`: an entity type is kept by the view, so that its
+    """What the view reads, with what covers it. `keeps_types`: an entity type is kept by the view, so that its
     documents can be stale already. `has_types`: any is declared."""
 
     read: Sequence[ReadTable]

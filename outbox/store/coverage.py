@@ -30,7 +30,7 @@ def read_coverage(connection: Connection[Any], view: str) -> Coverage:
     use = fetch_rows(connection, asked["is_in_use"])[0]
     said = fetch_rows(connection, asked["ignored"])
     return Coverage(
-        [ReadTable(**row | {"untold": tuple(row["untold"])}) for row in rows],
+        [ReadTable(**row | {"uncovered": tuple(row["uncovered"])}) for row in rows],
         [IgnoredTable(**row | {"columns": tuple(row["columns"])}) for row in said],
         **use,
     )

@@ -1,4 +1,4 @@
-"""Nothing that the view reads is forgotten in silence: what no attachment covers is named wherever people look."""
+"""Nothing that the view reads is forgotten in silence: doctor, run and status name what no attachment covers."""
 
 from collections.abc import Iterator
 
@@ -213,7 +213,7 @@ def test_an_exception_may_be_for_columns_alone(
 ) -> None:
     replace_view(viewed, "to_json(a)")
     desk.ignored.ignore(["articles"], ["views"], ALICE, "counted every night")
-    assert coverage.forgotten() == ["public.articles"]  # its new rows are told of by nobody
+    assert coverage.forgotten() == ["public.articles"]  # its new rows write no event
     attach(viewed, "articles", "id", "title")
     assert coverage.forgotten() == ["public.articles (author_id)"]
 

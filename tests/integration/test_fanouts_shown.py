@@ -1,4 +1,4 @@
-"""Fan-outs where people look: status, lists, pages, metrics; what people do with them; and that no entity has one."""
+"""Fan-outs in status, lists, pages and metrics; what people do with them; and that no entity has one."""
 
 from typing import Any
 from uuid import UUID

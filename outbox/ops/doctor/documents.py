@@ -51,7 +51,7 @@ def view(store: DoctorStore, name: str) -> Iterator[Finding]:
             "Read the tables behind it instead, or run `outbox repair` after each change, such as REFRESH MATERIALIZED "
             "VIEW; `outbox attach --ignore NAME --reason WHY` says that you do."
         )
-        yield Finding("documents", Level.WARN, f"{name} reads {names}: no trigger tells of its changes", remedy)
+        yield Finding("documents", Level.WARN, f"{name} reads {names}: no trigger sees its changes", remedy)
     else:
         yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
     yield _lookup(store.lookup_scans(), name)
@@ -73,7 +73,7 @@ def covered(store: DoctorStore, name: str) -> Iterator[Finding]:
         level = Level.BAD if found.keeps_types else Level.WARN
         yield Finding("covered", level, coverage.told(name, forgotten), coverage.REMEDY)
     elif found.read:
-        yield Finding("covered", Level.OK, f"changes of every table that {name} reads are told of")
+        yield Finding("covered", Level.OK, f"every table and column that {name} reads is covered")
     for each in found.ignored:
         said = f"{each.shown}: {each.reason} ({each.ignored_by}, {each.ignored_at:%Y-%m-%d})"
         yield Finding("ignored", Level.OK, said)

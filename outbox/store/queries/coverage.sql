@@ -1,9 +1,9 @@
--- Which tables and columns the view of documents reads, and which of them nothing tells of: no attachment, and nobody who
--- said that they never change. Reads PostgreSQL's own catalogue, and no row of a user's table.
+-- Which tables and columns the view of documents reads, and which of them nothing covers: no attachment, and nobody who
+-- said that they need none. Reads PostgreSQL's own catalogue, and no row of a user's table.
 
 -- name: coverage
--- Reads: every relation that the view reads, itself or by way of other views. `untold` are the columns whose changes write
--- no event. `attached`: its new and deleted rows do; `ignored`: as a whole. A table is read also where no column of it is.
+-- Reads: every relation that the view reads, itself or by way of other views. `uncovered`: columns whose changes write no
+-- event. `attached`: its new and deleted rows do; `ignored`: as a whole. A table may be read without any column of it.
 with recursive read_views (oid) as (
     select to_regclass(%(view)s)::oid
     union
@@ -68,8 +68,8 @@ with recursive read_views (oid) as (
      group by r.relid, c.relkind, n.nspname, c.relname
 )
 select r.shown as "table", r.relkind::text as kind, r.relid = to_regclass(%(view)s) as itself,
-       told.attached, told.ignored,
-       array(select c from unnest(r.columns) as c where not told.wholly and c <> all (told.columns)) as untold
+       covers.attached, covers.ignored,
+       array(select c from unnest(r.columns) as c where not covers.wholly and c <> all (covers.columns)) as uncovered
   from relations as r
  cross join lateral (
     select coalesce(bool_or(by_trigger), false) as attached,
@@ -80,7 +80,7 @@ select r.shown as "table", r.relkind::text as kind, r.relid = to_regclass(%(view
              where a.closed_at is null and a.source = any (r.sources)
             union all
             select false, i.columns from search_outbox_ignored_tables as i where i.source = any (r.sources)) as said
-      left join lateral unnest(said.columns) as named (name) on true) as told
+      left join lateral unnest(said.columns) as named (name) on true) as covers
  order by 1
 
 -- name: is_in_use
@@ -95,7 +95,7 @@ select quote_ident(n.nspname) || '.' || quote_ident(c.relname) as "table", i.col
  order by 1
 
 -- name: ignore
--- Says that changes of a table, or of some of its columns, are told of otherwise or never happen. Said again, it is this.
+-- Says that a table, or some of its columns, needs no attachment. Said again, the newer one counts.
 insert into search_outbox_ignored_tables (source, named, columns, reason, ignored_by)
 values (%(source)s::oid::regclass, %(named)s, %(columns)s::text[], %(reason)s, %(by)s)
     on conflict (source) do update

@@ -86,11 +86,6 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
         {"counts": {"refreshes": 2000}, "source": "public.authors", "last": False},
     ),
     (facts.WorkerStopped(True, 0, 12.34), "worker.stopped", {"clean": True, "uptime_seconds": 12.3}),
-    (
-        facts.FannedOut(EVENT.id, "article", "public.authors", 2_000, last=False),
-        "fanout.page",
-        {"entity_type": "article", "source": "public.authors", "last": False, "counts": {"refreshes": 2_000}},
-    ),
     (facts.BatchClaimed(TOKEN, 0, 500, 0.0042), "batch.claimed", {"counts": {"claimed": 500}, "duration_ms": 4.2}),
     (settled(done=500), "batch.settled", {"counts": {"done": 500}, "duration_ms": 20.0, "batch": str(TOKEN)}),
     (
