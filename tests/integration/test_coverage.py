@@ -7,6 +7,7 @@ import pytest
 
 from outbox.app.desk import QueueDesk
 from outbox.daemon.upkeep import UNATTACHED_SECONDS, CoverageWatch
+from outbox.embedded.sample import SampleProducer
 from outbox.errors import NotFound, NotPermitted
 from outbox.facts import Fact, Warned
 from outbox.policy.audit import Actor, Source
@@ -305,3 +306,11 @@ def test_what_attach_installs_covers_what_it_watches(
     assert covered(examine()).level is Level.OK
     assert outbox_here("detach", "authors", "--yes").code == 0
     assert coverage.forgotten() == ["public.authors"]
+
+
+def test_the_sample_of_up_forgets_nothing(
+    database: str, coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    viewed.execute("drop view search_documents")
+    assert SampleProducer(database, "search_documents").prepare()
+    assert coverage.forgotten() == []
