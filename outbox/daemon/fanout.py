@@ -104,9 +104,9 @@ class Fanouts:
                 return self._give(fanouts, DONE, batch)
 
     def _rest(self, first: Fanout, others: Sequence[Fanout], verdict: Settlement, batch: Batch) -> None:
-        """Once the first has a page, nothing is merged with it any more; those that were are in its hands."""
+        """What is left to find for the first is asked later than the others were claimed, so it is theirs too."""
         self._give([first], verdict, batch)
-        self._give(others, verdict if first.cursor is None else MERGED, batch)
+        self._give(others, MERGED, batch)
 
     def _ids(self, fanout: Fanout, batch: Batch) -> tuple[Sequence[str] | Failure, bool]:
         """What is left behind the cursor, and whether that is all."""
