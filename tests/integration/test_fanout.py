@@ -153,6 +153,21 @@ def test_a_page_and_its_cursor_stand_or_fall_together(shop: Shop) -> None:
     assert shop.refreshed() == []
 
 
+def test_one_that_has_begun_is_not_merged_with_a_later_change(shop: Shop) -> None:
+    """Its first pages were read before the other's change."""
+    shop.write(1, MOST_OPEN + 10, author=1)
+    shop.rename(1)
+    shop.worker.run(1)
+    shop.db.execute("update search_outbox_events set status = 'done' where op = 'refresh'")
+    shop.rename(1)
+    for _ in range(3):
+        shop.due()
+        shop.worker.run(2)
+        shop.db.execute("update search_outbox_events set status = 'done' where op = 'refresh'")
+    assert [each.written for each in shop.fanouts()] == [MOST_OPEN + 10] * 2
+    assert len(shop.refreshed()) == 2 * (MOST_OPEN + 10)
+
+
 class TestMerging:
     def test_new_ones_with_equal_keys_are_one(self, shop: Shop) -> None:
         shop.write(1, PAGE + 1, author=1)
@@ -161,20 +176,6 @@ class TestMerging:
         assert len(shop.refreshed()) == PAGE + 1
         assert [each.written for each in shop.fanouts()] == [PAGE + 1, None, None]
         assert {each.status for each in shop.fanouts()} == {"done"}
-
-    def test_one_that_has_begun_is_not_merged_with_a_later_change(self, shop: Shop) -> None:
-        """Its first pages were read before the other's change."""
-        shop.write(1, MOST_OPEN + 10, author=1)
-        shop.rename(1)
-        shop.worker.run(1)
-        shop.db.execute("update search_outbox_events set status = 'done' where op = 'refresh'")
-        shop.rename(1)
-        for _ in range(3):
-            shop.due()
-            shop.worker.run(2)
-            shop.db.execute("update search_outbox_events set status = 'done' where op = 'refresh'")
-        assert [each.written for each in shop.fanouts()] == [MOST_OPEN + 10] * 2
-        assert len(shop.refreshed()) == 2 * (MOST_OPEN + 10)
 
     def test_many_of_a_few_rows_each_are_one_query_and_one_page(self, shop: Shop) -> None:
         shop.db.execute("insert into authors select n, '' from generate_series(100, 599) n")
