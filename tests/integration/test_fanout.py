@@ -56,8 +56,22 @@ class Shop:
         self.db.execute("insert into articles select n, %s from generate_series(%s::int, %s) n", [author, first, last])
         self.forget()
 
-    def forget(self) -> None:
-        self.db.execute("delete from search_outbox_events")
+    def forget(self, which: str = "true") -> None:
+        self.db.execute(f"delete from search_outbox_events where {which}".encode())
+
+    def write_linked(self, id: int, author: int) -> None:
+        """One article whose own event is read, and forgotten, before what comes next."""
+        self.db.execute("insert into articles values (%s, %s)", [id, author])
+        self.forget(f"entity_id = '{id}'")
+
+    def no_room(self, but_for: int = 0) -> None:
+        """So many refreshes of another fan-out are open, and due tomorrow."""
+        self.db.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op, fanout_id, next_retry_at)"
+            " select 'article', '0', 'refresh', gen_random_uuid(), now() + interval '1 day'"
+            "   from generate_series(1, %s)",
+            [MOST_OPEN - but_for],
+        )
 
     def rename(self, *authors: int) -> None:
         for author in authors:
@@ -127,6 +141,27 @@ def test_the_way_on_is_the_rows_cursor_whoever_takes_it(shop: Shop) -> None:
     shop.a_worker().run()
     assert sorted(map(int, shop.refreshed())) == list(range(1, MOST_OPEN + 11))
     assert shop.fanouts()[0].status == "done"
+
+
+def test_what_one_worker_has_found_is_worth_nothing_once_another_has_gone_on(shop: Shop) -> None:
+    """The second worker asked anew, also for a later change of the key, whose documents the first has never seen."""
+    shop.write(1, MOST_OPEN + PAGE, author=1)
+    shop.rename(1)
+    shop.no_room()
+    shop.worker.run(1)
+    assert shop.refreshed() == ["0"] * MOST_OPEN, "the first worker has found ids and written none"
+    shop.forget("fanout_id is not null")
+    shop.write_linked(999_999, author=1)
+    shop.rename(1)
+    shop.due()
+    shop.no_room(PAGE)
+    shop.a_worker().run(2)
+    assert [each.status for each in shop.fanouts()] == ["pending", "done"], "merged, with one page"
+    while shop.fanouts()[0].status != "done":
+        shop.forget("fanout_id is not null and entity_id <> '999999'")
+        shop.due()
+        shop.worker.run(1)
+    assert "999999" in shop.refreshed()
 
 
 @pytest.mark.parametrize("broken", ["token", "cursor", "status"])
