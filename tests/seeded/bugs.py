@@ -2,7 +2,7 @@
 
 M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite, M19 to
 M23 those that documents from a view invite, M24 to M27 those that offsets invite,
-M28 one that parts of a large job invite, M29 to M35 those that declared types and places invite, M36 and M37 those that
+M28 one that parts of a large job invite, M29 to M35 those that declared types and places invite, M36 to M38 those that
 fan-outs invite.
 """
 
@@ -249,5 +249,10 @@ BUGS: Final = (
         "M37",
         "a page of a fan-out is written by who no longer holds it, or from another cursor",
         ("integration/test_fanout.py::a_page_is_written_only_by_who_holds_the_fanout_as_it_was_read",),
+    ),
+    Bug(
+        "M38",
+        "ids that a worker has found ahead are used after another one went on with the fan-out",
+        ("integration/test_fanout.py::what_one_worker_has_found_is_worth_nothing_once_another_has_gone_on",),
     ),
 )
