@@ -1,7 +1,7 @@
 """Owns what a view joins: its table occurrences and the conditions between them, in branches without alternatives.
 
-A branch takes one arm of every UNION, one operand of every OR between tables and one of every COALESCE. Each occurrence and
-condition has its regions: the nullable sides of outer joins, and subqueries that may be empty, around it."""
+A branch takes one arm of every UNION, one operand of every OR between tables and one of every COALESCE. Each occurrence
+and condition has the regions around it: nullable sides of outer joins, and subqueries that may be empty."""
 
 from __future__ import annotations
 
@@ -163,7 +163,9 @@ class _Frame:
         tree = self.query.node("jointree")
         if tree is not None:
             self._item(tree, self.place)
-        self._walk(Node("", {name: self.query.fields[name] for name in self.query.fields if name not in _APART}), self.place)
+        self._walk(
+            Node("", {name: self.query.fields[name] for name in self.query.fields if name not in _APART}), self.place
+        )
 
     def _entry(self, index: int) -> Node:
         return self.query.nodes("rtable")[index - 1]
@@ -293,7 +295,7 @@ class _Frame:
         self._by_test(link, frame, place)
 
     def _by_test(self, link: Node, frame: _Frame, place: Place, *, nulls_count: bool = False) -> None:
-        """`x in (select y ...)`. Where it is not just a condition, a null changes false into null: then `nulls_count`."""
+        """Read `x in (select y ...)`. Where it is no condition, a null makes false null: then `nulls_count`."""
         test = link.node("testexpr")
         if test is None or test.text("boolop") == "or":
             return
@@ -343,7 +345,7 @@ class _Frame:
         self.branch.conditions.append(Condition(term, place.regions, term.occurrences, equality, same))
 
     def _same_text(self, node: Node, sides: list[Term | None]) -> tuple[Column, Column] | None:
-        kinds = {side and self.branch.catalogue.kind(side.type) for side in sides}
+        kinds = {side and self.branch.catalogue.kind(side.type_oid) for side in sides}
         loose = node.number("inputcollid") in self.branch.catalogue.loose_collations
         left, right = (side.column if side is not None else None for side in sides)
         return None if len(kinds) > 1 or None in kinds or loose or left is None or right is None else (left, right)
@@ -393,9 +395,9 @@ class _Frame:
         term = source.term(node.number("varattno")) if source is not None else None
         if term is None:
             return None
-        if term.parts == (term.column,):
+        if term.column is not None and term.parts == (term.column,):
             self.branch.kinds[term.column] = self.branch.catalogue.kind(node.number("vartype"))
-        return replace(term, type=node.number("vartype"))
+        return replace(term, type_oid=node.number("vartype"))
 
 
 def _column(occurrence: Occurrence, number: int) -> Term | None:

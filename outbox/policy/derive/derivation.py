@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outbox.policy.derive import functions
 from outbox.policy.derive.branches import Branch, NotReadable, Occurrence, branches
@@ -13,9 +13,9 @@ from outbox.policy.derive.terms import Term
 
 WHOLE_ROW = 0
 _NOT_TABLES = {
-    "f": "a foreign table: no trigger here sees changes that are made at its source. Copy its rows into a table of your own",
-    "m": "a materialised view, which no change reaches until someone refreshes it. Read its query instead, or a table that a "
-    "job of yours fills",
+    "f": "a foreign table: no trigger here sees what changes at its source. Copy its rows into a table of your own",
+    "m": "a materialised view, which no change reaches until someone refreshes it. Read its tables "
+    "instead, or a table that a job of yours fills",
     "S": "a sequence, which fires no triggers. Leave it out",
 }
 
@@ -117,20 +117,25 @@ class _Found:
             return
         hidden = [number for number in occurrence.reads if number < 0]
         if hidden:
-            self.problems.append(f"it reads a system column of {relation.sql} (ctid, xmin and the like). Leave that out.")
+            self.problems.append(
+                f"it reads a system column of {relation.sql} (ctid, xmin and the like). Leave that out."
+            )
         try:
             if root is None:
                 raise NoWay("entity_id is an expression that cannot be written into a query of its own")
             found = way(branch, occurrence, root)
         except NoWay as reason:
-            key = (relation.oid, entity_type, str(reason))
-            before = self.refused.get(key)
-            all_columns = columns | (before.columns if before is not None else frozenset())
-            self.refused[key] = Refused(relation, entity_type, str(reason), _all_ids(branch, root), all_columns)
+            self._refuse(Refused(relation, entity_type, str(reason), _all_ids(branch, root), columns))
             return
         key = (relation.oid, entity_type, found.id_column, found.via)
         self.ways.setdefault(key, (relation, entity_type, found))
         self.columns[key] = self.columns.get(key, frozenset()) | columns
+
+    def _refuse(self, refused: Refused) -> None:
+        key = (refused.relation.oid, refused.entity_type, refused.reason)
+        before = self.refused.get(key)
+        columns = refused.columns | (before.columns if before is not None else frozenset())
+        self.refused[key] = replace(refused, columns=columns)
 
 
 def _read_columns(occurrence: Occurrence, relation: Relation) -> frozenset[str]:
@@ -145,7 +150,7 @@ def _all_ids(branch: Branch, root: Term | None) -> str:
     relation = next(iter(occurrences)).relation if len(occurrences) == 1 else None
     if root is None or relation is None or root.column is None:
         return ""
-    return f"select {relation.columns[root.column.number].quoted} from {relation.sql}"
+    return f"select {relation.columns[root.column.number].quoted} from {relation.sql}"  # noqa: S608 (quoted names)
 
 
 __all__ = ["Derivation", "Derived", "Hop", "Refused", "derive"]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from outbox.policy.derive.facts import Catalogue, Function
-from outbox.policy.derive.tree import every_node
+from outbox.policy.derive.tree import Node, every_node
 
 _CALLS = ("funcid", "aggfnoid", "winfnoid")
 _OF_THE_TIME = re.compile(r"now|transaction_timestamp|statement_timestamp|age")
@@ -14,13 +14,14 @@ _OF_THE_SESSION = re.compile(
     r"current_\w+|session_user|inet_\w+|pg_\w+|has_\w+|row_security_active|to_reg\w+|txid_\w+|version|\w+_description"
 )
 _READING = re.compile(r"(query|table|schema|database|cursor)_to_xml\w*|currval|lastval")
-_SQL_VALUES = {"time": range(9), "session": range(9, 15)}  # CURRENT_DATE ... LOCALTIMESTAMP, then CURRENT_ROLE and the like
+_FIRST_OF_THE_SESSION = 9
+"""In the order of PostgreSQL: CURRENT_DATE to LOCALTIMESTAMP(n), then CURRENT_ROLE to CURRENT_SCHEMA."""
 
 _REMEDY = {
     "time": "the time: documents would change while no row does. Leave it out, and compare with the time in the search",
     "session": "the session that reads the view. Leave it out",
     "volatile": "chance or a side effect: it is volatile. Leave it out, or declare it STABLE if it only reads",
-    "tables": "tables that cannot be seen in the view. Write its query into the view, or declare it IMMUTABLE if it reads none",
+    "tables": "tables that the view does not show. Write its query into the view, or make it IMMUTABLE",
 }
 
 
@@ -33,23 +34,24 @@ def _problems(catalogue: Catalogue) -> Iterator[str]:
     for query in catalogue.queries():
         for node in every_node(query):
             if node.label == "SQLVALUEFUNCTION":
-                sort = next(sort for sort, ops in _SQL_VALUES.items() if node.number("op") in ops)
-                name = "CURRENT_DATE, CURRENT_TIMESTAMP or the like" if sort == "time" else "CURRENT_USER or the like"
-                yield f"it reads {name}, which depends on {_REMEDY[sort]}."
-            for oid in _called(catalogue, node.fields):
-                function = catalogue.functions.get(oid)
-                sort = _sort(function) if function is not None else None
-                if function is not None and sort is not None:
+                yield _of_sql_value(node.number("op"))
+            for function in _called(catalogue, node):
+                sort = _sort(function)
+                if sort is not None:
                     yield f"it calls {function.shown}, which depends on {_REMEDY[sort]}."
 
 
-def _called(catalogue: Catalogue, fields: dict) -> Iterator[int]:
-    for name in _CALLS:
-        if name in fields:
-            yield int(fields[name])
-    operator = catalogue.operators.get(int(fields.get("opno", 0) or 0))
-    if operator is not None:
-        yield operator.function
+def _of_sql_value(number: int) -> str:
+    """CURRENT_DATE and the like are no calls."""
+    if number < _FIRST_OF_THE_SESSION:
+        return f"it reads CURRENT_DATE, CURRENT_TIMESTAMP or the like, which depends on {_REMEDY['time']}."
+    return f"it reads CURRENT_USER or the like, which depends on {_REMEDY['session']}."
+
+
+def _called(catalogue: Catalogue, node: Node) -> Iterator[Function]:
+    operator = catalogue.operators.get(node.number("opno"))
+    oids = [node.number(name) for name in _CALLS] + ([operator.function] if operator is not None else [])
+    return (catalogue.functions[oid] for oid in oids if oid in catalogue.functions)
 
 
 def _sort(function: Function) -> str | None:

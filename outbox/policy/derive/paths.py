@@ -1,7 +1,7 @@
 """Owns the way from a changed row to the ids of the documents that it is in: the shortest chain of conditions.
 
-Only conditions that hold whenever the row matters are used, and nothing else of the view: what is found is at least what the
-change touches."""
+Only conditions that hold whenever the row matters are used, and nothing else of the view: what is found is at least
+what the change touches."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 from outbox.policy.derive.branches import Branch, Condition, Occurrence
 from outbox.policy.derive.terms import Column, Term
@@ -104,21 +105,25 @@ class _Search:
         return cost, before
 
     def _edges(self) -> dict[int, dict[int, int]]:
+        """What each step costs, both ways."""
         edges: dict[int, dict[int, int]] = {}
-
-        def add(one: int, other: int, cost: int) -> None:
+        for one, other, cost in (*self._stated(), *self._implied_pairs()):
             for here, there in ((one, other), (other, one)):
                 edges.setdefault(here, {})[there] = min(cost, edges.get(here, {}).get(there, cost))
+        return edges
 
+    def _stated(self) -> Iterator[tuple[int, int, int]]:
         for each in self._conditions:
             if len(each.occurrences) == 2:
-                add(*sorted(each.occurrences), 1 if each.equality or each.presence else _RANGE_COST)
+                one, other = sorted(each.occurrences)
+                yield one, other, 1 if each.equality or each.presence else _RANGE_COST
+
+    def _implied_pairs(self) -> Iterator[tuple[int, int, int]]:
+        """Two columns that are equal to a third."""
         for members in set(self._same.values()):
-            for one in members:
-                for other in members:
-                    if one.occurrence < other.occurrence and self._comparable(one, other):
-                        add(one.occurrence, other.occurrence, 1)
-        return edges
+            for one, other in combinations(sorted(members), 2):
+                if one.occurrence != other.occurrence and self._comparable(one, other):
+                    yield one.occurrence, other.occurrence, 1
 
     def _comparable(self, one: Column, other: Column) -> bool:
         """Columns with the same text may be of two kinds: id::text = ref."""
@@ -154,7 +159,7 @@ class _Search:
         """The conditions between an occurrence and those before it."""
         around = {here, *known}
         found = [
-            each.term
+            _turned(each.term, here)
             for each in self._conditions
             if not each.presence and here in each.occurrences and each.occurrences <= around
         ]
@@ -217,16 +222,14 @@ class _Search:
 
 
 def _in_force(branch: Branch, changed: Occurrence, root: Term) -> list[Condition]:
-    """Conditions that hold in every row of the view that the change can touch. The changed row is there, and the row with
-    the id; a strict condition that holds says that its tables are there too, outer join or not."""
+    """Conditions that hold in every row of the view that the change can touch. The changed row is there, and the row
+    with the id; a strict condition that holds says that its tables are there too, outer join or not."""
     there = set(changed.regions)
     for each in root.occurrences:
         there |= branch.occurrences[each].regions
     while True:
         found = [
-            each
-            for each in branch.conditions
-            if each.regions <= there and not each.term.barriers & changed.frames
+            each for each in branch.conditions if each.regions <= there and not each.term.barriers & changed.frames
         ]
         more = {region for each in found for one in each.occurrences for region in branch.occurrences[one].regions}
         if more <= there:
@@ -241,6 +244,14 @@ def _classes(pairs: Iterable[tuple[Column, Column]]) -> dict[Column, frozenset[C
         merged = found.get(one, frozenset({one})) | found.get(other, frozenset({other}))
         found.update(dict.fromkeys(merged, merged))
     return found
+
+
+def _turned(term: Term, first: int) -> Term:
+    """An equality of two columns begins with that of the table that is joined, as people write it."""
+    match term.parts:
+        case (Column() as left, " = ", Column() as right) if left.occurrence != first:
+            return Term((right, " = ", left))
+    return term
 
 
 def _steps(end: int, before: Mapping[int, int]) -> Iterator[int]:

@@ -1,5 +1,5 @@
-"""Owns expressions of a view as SQL over columns of table occurrences: what can be written into a query of ours, and what
-of it is known. Unknown expressions have no term."""
+"""Owns expressions of a view as SQL over columns of table occurrences: what a query of ours can have, and what is known
+of it. Other expressions have no term."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Term:
     `barriers`: subqueries in which a row can change the term of other rows (LIMIT, a window)."""
 
     parts: tuple[str | Column, ...]
-    type: int = 0
+    type_oid: int = 0
     column: Column | None = None
     constant: str | None = None
     is_null: bool = False
@@ -43,7 +43,7 @@ class Term:
         return frozenset(column.occurrence for column in self.columns)
 
 
-def joined(pieces: tuple[str | Term, ...], *, type: int = 0, strict: bool = True) -> Term:
+def joined(pieces: tuple[str | Term, ...], *, type_oid: int = 0, strict: bool = True) -> Term:
     """One term of pieces of SQL and of terms."""
     parts: list[str | Column] = []
     terms = [piece for piece in pieces if isinstance(piece, Term)]
@@ -51,7 +51,7 @@ def joined(pieces: tuple[str | Term, ...], *, type: int = 0, strict: bool = True
         parts.extend(piece.parts if isinstance(piece, Term) else [piece])
     return Term(
         tuple(parts),
-        type,
+        type_oid,
         strict=strict and all(term.strict for term in terms),
         barriers=frozenset().union(*(term.barriers for term in terms)),
     )
@@ -93,33 +93,33 @@ class Terms:
         return self.one_of([each for each in results if each is not None])
 
     def _constant(self, node: Node) -> Term | None:
-        type = node.number("consttype")
+        type_oid = node.number("consttype")
         if node.true("constisnull"):
-            return Term((f"null::{self._type_name(type)}",), type, is_null=True)
+            return Term((f"null::{self._type_name(type_oid)}",), type_oid, is_null=True)
         value = node.fields.get("constvalue")
-        if self._catalogue.kind(type) != _TEXT or not isinstance(value, list):
+        if self._catalogue.kind(type_oid) != _TEXT or not isinstance(value, list):
             return None
         try:  # the first four bytes are its length
             text = bytes(int(str(each)) % 256 for each in value[5:]).decode(self._catalogue.encoding)
         except UnicodeDecodeError:
             return None
-        return Term((f"{_literal(text)}::text",), type, constant=text)
+        return Term((f"{_literal(text)}::text",), type_oid, constant=text)
 
-    def _type_name(self, type: int) -> str:
-        found = self._catalogue.types.get(type)
+    def _type_name(self, type_oid: int) -> str:
+        found = self._catalogue.types.get(type_oid)
         return found.shown if found else "text"
 
     def _cast(self, node: Node, type_field: str, format_field: str) -> Term | None:
         inner = self.of(node.node("arg"))
         return None if inner is None else self._cast_to(inner, node.number(type_field), node.number(format_field))
 
-    def _cast_to(self, inner: Term, type: int, how: int) -> Term:
+    def _cast_to(self, inner: Term, type_oid: int, how: int) -> Term:
         """The text stays the same from one kind to itself, and to text."""
-        before, after = self._catalogue.kind(inner.type), self._catalogue.kind(type)
+        before, after = self._catalogue.kind(inner.type_oid), self._catalogue.kind(type_oid)
         kept = before is not None and after in (before, _TEXT)
         if kept and before == after and how == IMPLICIT_CAST:
-            return replace(inner, type=type)
-        made = joined((inner, f"::{self._type_name(type)}"), type=type)
+            return replace(inner, type_oid=type_oid)
+        made = joined((inner, f"::{self._type_name(type_oid)}"), type_oid=type_oid)
         return replace(made, column=inner.column if kept else None, constant=inner.constant if kept else None)
 
     def _call(self, node: Node) -> Term | None:
@@ -128,15 +128,17 @@ class Terms:
         arguments = [each for each in map(self.of, given) if each is not None]
         if function is None or len(arguments) < len(given) or node.true("funcvariadic"):
             return None
-        type, how = node.number("funcresulttype"), node.number("funcformat")
+        type_oid, how = node.number("funcresulttype"), node.number("funcformat")
         if how in (EXPLICIT_CAST, IMPLICIT_CAST) and len(arguments) == 1:
-            return replace(self._cast_to(arguments[0], type, how), strict=arguments[0].strict and function.strict)
+            return replace(self._cast_to(arguments[0], type_oid, how), strict=arguments[0].strict and function.strict)
         pieces = (f"{function.name}(", *_separated(arguments), ")")
-        return joined(pieces, type=type, strict=function.strict)
+        return joined(pieces, type_oid=type_oid, strict=function.strict)
 
     def _operation(self, node: Node) -> Term | None:
         made = self.comparison(node)
-        return None if made is None else joined(("(", made, ")"), type=node.number("opresulttype"), strict=made.strict)
+        return (
+            None if made is None else joined(("(", made, ")"), type_oid=node.number("opresulttype"), strict=made.strict)
+        )
 
     def comparison(self, node: Node, sides: list[Term | None] | None = None) -> Term | None:
         """An operator between two terms, without brackets."""

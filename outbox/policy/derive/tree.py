@@ -1,4 +1,4 @@
-"""Owns the notation of PostgreSQL's stored query trees (`pg_node_tree`): text into nodes. It knows no meaning of them."""
+"""Owns the notation of PostgreSQL's stored query trees (`pg_node_tree`): text into nodes. It knows no meaning."""
 
 from __future__ import annotations
 
@@ -68,14 +68,15 @@ class _Reader:
         self._place = 0
 
     def value(self) -> Value:
-        token = self._next()
-        if token == "{":
-            return self._node()
-        if token == "(":
-            return self._list()
-        if token == "<>":
-            return None
-        return _ESCAPED.sub(r"\1", token[1:-1] if token[0] == '"' else token)
+        match self._next():
+            case "{":
+                return self._node()
+            case "(":
+                return self._list()
+            case "<>":
+                return None
+            case word:
+                return _ESCAPED.sub(r"\1", word[1:-1] if word[0] == '"' else word)
 
     def _next(self) -> str:
         self._place += 1

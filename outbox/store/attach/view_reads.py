@@ -1,8 +1,8 @@
-"""Owns reading PostgreSQL's catalogue about a view: its stored query with those of the views below, and what they name."""
+"""Owns reading the catalogue about a view: its stored query, those of the views below, and what they name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import psycopg
@@ -60,5 +60,5 @@ def _named(trees: Iterable[Node], fields: tuple[str, ...]) -> set[int]:
 
 
 def _read(conn: psycopg.Connection[Any], what: str, oids: set[int]) -> list[tuple[int, dict[str, Any]]]:
-    rows: list[Mapping[str, Any]] = fetch_rows(conn, queries("view_reads")[f"read_{what}"], {"oids": sorted(oids)})
+    rows = fetch_rows(conn, queries("view_reads")[f"read_{what}"], {"oids": sorted(oids)})
     return [(row["oid"], {name: value for name, value in row.items() if name != "oid"}) for row in rows]
