@@ -273,10 +273,22 @@ class _Frame:
             self._walk(node, place)
             operands = node.nodes("args")
             self._condition(operands[self.branch.pick(len(operands))], place)
+        elif sort == "or":
+            self._alternative(node, place)
         elif node.label == "SUBLINK" and node.number("subLinkType") in (_EXISTS, _ANY):
             self._semi_join(node, place)
         elif node.label in ("OPEXPR", "SCALARARRAYOPEXPR"):
             self._compare(node, place)
+        else:
+            self._walk(node, place)
+
+    def _alternative(self, node: Node, place: Place) -> None:
+        """An operand of OR need not hold; but null is as good as false in it, as in the whole condition."""
+        if node.label == "BOOLEXPR" and node.text("boolop") != "not":
+            for each in node.nodes("args"):
+                self._alternative(each, place)
+        elif node.label == "SUBLINK":
+            self._sublink(node, place, nulls_count=False)
         else:
             self._walk(node, place)
 
@@ -366,13 +378,13 @@ class _Frame:
             for value in node.fields.values():
                 rest.extend(reversed([each for each in nodes_of(value) if each.label != "QUERY"]))
 
-    def _sublink(self, link: Node, place: Place) -> None:
+    def _sublink(self, link: Node, place: Place, *, nulls_count: bool = True) -> None:
         query = link.node("subselect")
         assert query is not None
         inside = place.within(self.branch.name())
         frame = _Frame(self.branch, query, self, inside)
         if link.number("subLinkType") == _ANY:
-            self._by_test(link, frame, inside, nulls_count=True)
+            self._by_test(link, frame, inside, nulls_count=nulls_count)
         elif test := link.node("testexpr"):
             self._walk(test, place)
 
