@@ -45,7 +45,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """It holds for all rows that matter, once its regions are not empty. Strict: null meets it never. `same_text`: two
+    """It holds for all rows that matter, once its regions are not empty. Null never meets it. `same_text`: two
     columns with one text. `presence`: no condition, but a function beside the row that it is called with."""
 
     term: Term
@@ -350,11 +350,15 @@ class _Frame:
 
     def _compare_terms(self, node: Node, sides: list[Term | None], place: Place) -> None:
         term = self._terms.comparison(node, sides)
-        if term is None or not term.strict or len(term.occurrences) < 2:
+        if term is None or len(term.occurrences) < 2 or not (term.strict or self._all_there(term, place)):
             return
         equality = node.label == "OPEXPR" and self.branch.catalogue.operators[node.number("opno")].equality
         same = self._same_text(node, sides) if equality else None
         self.branch.conditions.append(Condition(term, place.regions, term.occurrences, equality, same))
+
+    def _all_there(self, term: Term, place: Place) -> bool:
+        """Whether no outer join fills its tables with nulls, which it may take for a value."""
+        return all(self.branch.occurrences[each].regions <= place.regions for each in term.occurrences)
 
     def _same_text(self, node: Node, sides: list[Term | None]) -> tuple[Column, Column] | None:
         kinds = {side and self.branch.catalogue.kind(side.type_oid) for side in sides}
