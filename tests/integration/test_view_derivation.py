@@ -20,6 +20,8 @@ create function of_posts(bigint) returns bigint stable language sql return (sele
 create function pure(bigint) returns bigint immutable language plpgsql as 'begin return $1; end';
 create function rows_of() returns setof posts stable language sql begin atomic select * from posts; end;
 create materialized view kept as select * from users;
+create foreign data wrapper files; create server files foreign data wrapper files;
+create foreign table far (id int) server files;
 create view named as select p.*, u.name from posts p join users u on u.id = p.user_id;
 """
 OWN = "posts: by id"
@@ -271,6 +273,11 @@ REFUSED: list[tuple[str, str, list[str]]] = [
         "a materialised view",
         "posts p join kept k on k.id = p.user_id",
         ["it reads kept, a materialised view"],
+    ),
+    (
+        "a foreign table",
+        "posts p join far f on f.id = p.user_id",
+        ["it reads far, a foreign table"],
     ),
     (
         "PostgreSQL's catalogue",

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from outbox.errors import Conflict, OutboxError
+from outbox.errors import Conflict, OutboxError, SchemaMismatch
 from outbox.policy.derive.derivation import Derivation, Derived, Refused, derive
 from outbox.policy.derive.paths import Hop
 from outbox.ports import Attachment, AttachResult, PlannedAttachment, ViewPlan
@@ -60,6 +60,8 @@ def plan(conn: Connection, view: str, ignored: Ignored | None = None) -> Planned
     for each in derived.attachments:
         try:
             made, done = _planned(conn, each, view, there)
+        except SchemaMismatch:
+            raise
         except OutboxError as error:
             problems += _why(each, error)
         else:
