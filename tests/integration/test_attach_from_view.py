@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from outbox.errors import SchemaMismatch
+from outbox.ports import ViewPlan
 from outbox.store.attach import from_view, installed
 from outbox.store.attach.attach import attach
 from outbox.store.schema.migrate import migrate
@@ -59,7 +60,7 @@ def test_older_servers_lead_to_the_same_attachments(
     assert shown(there) == shown(here)
 
 
-def shown(plan: from_view.ViewPlan) -> list[Any]:
+def shown(plan: ViewPlan) -> list[Any]:
     return [(each.result.attachment, each.reason, each.state) for each in plan.attachments]
 
 
@@ -85,7 +86,7 @@ def articles(connection: Connection) -> Connection:
     return connection
 
 
-def states(plan: from_view.ViewPlan) -> dict[str, str]:
+def states(plan: ViewPlan) -> dict[str, str]:
     return {each.result.attachment.table.removeprefix("public."): each.state for each in plan.attachments}
 
 

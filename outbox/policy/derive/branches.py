@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from outbox.policy.derive.facts import Catalogue, Relation
-from outbox.policy.derive.terms import Column, Term, Terms
+from outbox.policy.derive.terms import ColumnRef, Term, Terms
 from outbox.policy.derive.tree import Node, every_node, nodes_of
 
 MOST_BRANCHES = 2_000
@@ -52,7 +52,7 @@ class Condition:
     regions: frozenset[int]
     occurrences: frozenset[int]
     equality: bool = False
-    same_text: tuple[Column, Column] | None = None
+    same_text: tuple[ColumnRef, ColumnRef] | None = None
     presence: bool = False
 
 
@@ -82,7 +82,7 @@ class Branch:
         self.conditions: list[Condition] = []
         self.alternatives: list[int] = []
         """The number of choices at each pick, in order."""
-        self.kinds: dict[Column, str | None] = {}
+        self.kinds: dict[ColumnRef, str | None] = {}
         self._picked = picked
         self._names = 0
         query = catalogue.relations[catalogue.view].query
@@ -360,7 +360,7 @@ class _Frame:
         """Whether no outer join fills its tables with nulls, which it may take for a value."""
         return all(self.branch.occurrences[each].regions <= place.regions for each in term.occurrences)
 
-    def _same_text(self, node: Node, sides: list[Term | None]) -> tuple[Column, Column] | None:
+    def _same_text(self, node: Node, sides: list[Term | None]) -> tuple[ColumnRef, ColumnRef] | None:
         kinds = {side and self.branch.catalogue.kind(side.type_oid) for side in sides}
         loose = node.number("inputcollid") in self.branch.catalogue.loose_collations
         left, right = (side.column if side is not None else None for side in sides)
@@ -417,7 +417,7 @@ class _Frame:
 
 
 def _column(occurrence: Occurrence, number: int) -> Term | None:
-    column = Column(occurrence.number, number)
+    column = ColumnRef(occurrence.number, number)
     return Term((column,), column=column) if number > 0 else None
 
 
