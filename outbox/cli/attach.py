@@ -11,6 +11,8 @@ import typer
 
 from outbox import cli
 from outbox.cli import Json, Yes, option
+from outbox.cli.attach_view import from_view as derive
+from outbox.cli.attach_view import script_of_view
 from outbox.errors import UsageError
 from outbox.ports import Attachment, AttachResult
 
@@ -30,6 +32,7 @@ class DocumentOrigin(Enum):
 @commands.command(rich_help_panel="Install")
 def attach(
     table: Annotated[str | None, TABLE] = None,
+    from_view: Annotated[bool, option("--from-view", "Derive all attachments from the view of documents.")] = False,
     entity_type: Annotated[
         str | None, option("--type", "Entity type whose documents change, such as article.", "TYPE")
     ] = None,
@@ -54,6 +57,8 @@ def attach(
     ] = None,
     reason: Annotated[str | None, option("--reason", "With --ignore: why, for the audit log.", "TEXT")] = None,
     by: cli.ByShell = None,
+    dry_run: Annotated[bool, option("--dry-run", "With --from-view: change nothing, show the plan.")] = False,
+    yes: Yes = False,
     sql: Sql = False,
     json: Json = False,
 ) -> None:
@@ -62,6 +67,10 @@ def attach(
     Each event is a refresh: the document becomes what the view OUTBOX_DOCUMENTS (search_documents) says of the entity
     then, or goes when the view has it no more. One table can be attached in several ways; the same way again renews
     it. TRUNCATE is refused while the table is attached.
+
+    With --from-view, every table that the view reads is attached by what the view says: the plan is shown with a
+    reason for each, and installed in one transaction after a question. What cannot be derived is named with the
+    command to give by hand, and then nothing is attached. Run it again after the view was replaced.
 
     A --via query runs in a projector, after the change is committed and with the projector's rights: the writer writes
     one event and does not wait. Let an index serve the query.
@@ -77,6 +86,8 @@ def attach(
     --ignored` takes it back.
 
     Examples:
+      outbox attach --from-view
+      outbox attach --from-view --dry-run
       outbox attach articles --type article --id id
       outbox attach comments --type article --id article_id
       outbox attach authors --type article --via "select id from articles where author_id = changed.id"
@@ -85,17 +96,25 @@ def attach(
       outbox attach articles --type article --id id --sql > migrations/V7__search.sql
       outbox attach --ignore countries --ignore currencies --reason "they never change"
     """
+    one_table = [table, entity_type, id_column, via, routing, document, per_row or None]
     if ignore:
-        others = (table, entity_type, id_column, via, routing, document)
-        if any(given is not None for given in others) or per_row or sql:
-            raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
-        _ignore(ignore, _names(columns), reason, by, json=json)
-        return
-    if table is None or entity_type is None:
-        raise UsageError("give TABLE and --type, or --ignore TABLE with --reason")
+        _only_ignore([*one_table, from_view or None, dry_run or None, sql or None])
+        return _ignore(ignore, _names(columns), reason, by, json=json)
+    if from_view:
+        _only_from_view([*one_table, columns], dry_run, sql)
+        return _from_view(yes=yes, dry_run=dry_run, sql=sql, json=json)
+    if table is None or entity_type is None or dry_run or yes:
+        raise UsageError(
+            "Give TABLE and --type, or --from-view, or --ignore TABLE with --reason; --dry-run and --yes belong to "
+            "--from-view."
+        )
     wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
     with cli.open_desk() as desk:
         done = desk.producers.attach(wanted, rows=document is not None, run=not sql)
+    return _answer(done, sql=sql, json=json)
+
+
+def _answer(done: AttachResult, *, sql: bool, json: bool) -> None:
     if json:
         rows = {"rows": done.there.rows, "rows_exact": done.there.exact, "next": done.next, "notes": done.notes}
         cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows, "sql": done.sql})
@@ -107,6 +126,18 @@ def attach(
         cli.note(f"note: {note}")
 
 
+def _from_view(*, yes: bool, dry_run: bool, sql: bool, json: bool) -> None:
+    if sql and not json:
+        _print_script(script_of_view())
+    else:
+        derive(yes=yes, dry_run=dry_run or sql, json=json)
+
+
+def _only_ignore(others: list[object]) -> None:
+    if any(each is not None for each in others):
+        raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
+
+
 def _ignore(names: list[str], columns: tuple[str, ...], reason: str | None, by: str | None, *, json: bool) -> None:
     if reason is None:
         raise UsageError("--ignore needs --reason, for the audit log")
@@ -116,6 +147,15 @@ def _ignore(names: list[str], columns: tuple[str, ...], reason: str | None, by: 
         found = desk.ignored.ignore(names, columns, cli.actor(by or cli.person()), reason)
     what = f"{', '.join(columns)} of {found[0]}" if columns else ", ".join(found)
     cli.answer({"ignored": found, "columns": columns, "reason": reason}, f"ignored {what}: {reason}", json=json)
+
+
+def _only_from_view(others: list[object], dry_run: bool, sql: bool) -> None:
+    if any(each is not None for each in others):
+        raise UsageError(
+            "--from-view derives the tables and how they are attached: give no TABLE and no option of one."
+        )
+    if dry_run and sql:
+        raise UsageError("With --from-view give one of --dry-run (shows the plan) and --sql (prints the statements).")
 
 
 def _print_script(script: str) -> None:

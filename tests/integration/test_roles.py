@@ -226,7 +226,11 @@ WORK = {"projector": PROJECTOR, "operator": OPERATOR, "reader": READER}
 # `store` needs a right that a projector gets where Kafka is its source (docs/kafka.md).
 FOR_KAFKA = {("records", "store")}
 # By `outbox migrate`, whose role owns the tables.
-FOR_OWNER = {("upgrade", name) for name in queries("upgrade")} | {("coverage", "ignore"), ("coverage", "watch_again")}
+FOR_OWNER = {("upgrade", name) for name in queries("upgrade")} | {
+    ("coverage", "ignore"),
+    ("coverage", "watch_again"),
+    ("coverage", "ignored_columns"),
+}
 # Over the tables of users, as the attachment names them.
 USERS_QUERIES = {("fanouts", "find")}
 

@@ -94,6 +94,10 @@ select quote_ident(n.nspname) || '.' || quote_ident(c.relname) as "table", i.col
   join pg_class as c on c.oid = i.source join pg_namespace as n on n.oid = c.relnamespace
  order by 1
 
+-- name: ignored_columns
+-- Reads: the same for the derivation of attachments: by the table's oid, the columns; none named means the whole table.
+select source::oid::bigint, columns from search_outbox_ignored_tables
+
 -- name: ignore
 -- Says that a table, or some of its columns, needs no attachment. Said again, the newer one counts.
 insert into search_outbox_ignored_tables (source, named, columns, reason, ignored_by)
