@@ -66,6 +66,16 @@ class BatchClaimed(
     traceparents: Sequence[str] = ()  # the producers' trace contexts, where they gave any
 
 
+class FannedOut(Fact, log="fanout.page", level="debug", fields="event_id entity_type source last", counts="refreshes"):
+    """A page of refreshes is written for a change of `source`; `last`: there are no more."""
+
+    event_id: UUID
+    entity_type: str
+    source: str
+    refreshes: int
+    last: bool
+
+
 class BatchSettled(
     Fact, log="batch.settled", fields="batch=token lane duration_ms=duration_seconds settle_ms=settle_seconds"
 ):

@@ -509,6 +509,8 @@ class AttachmentFacts:
     shown: str
     command: str
     older: bool
+    unexplained: bool  # triggers named as ours, of which no row of ours says what they are
+    in_transaction: bool  # its query runs in the writer's transaction, as release 0.1.0 had it
     elsewhere: str  # the table it writes to, where producers write to the other one now
     missing_triggers: tuple[str, ...]
     disabled_triggers: tuple[str, ...]

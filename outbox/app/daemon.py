@@ -17,6 +17,7 @@ from outbox.config import Settings
 from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
 from outbox.daemon.declarations import Declarations
+from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
@@ -44,6 +45,7 @@ from outbox.store.documents import ViewDocuments
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import PostgresEvents, catch_up
 from outbox.store.failures import PostgresRollup
+from outbox.store.fanouts import PostgresFanouts
 from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database, connect
 from outbox.store.pooler import ear
@@ -205,6 +207,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     documents.shape().check_ids()
     declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, boottime)
     names = naming(settings)
+    judge = Judge(_retry(settings), brakes)
     projector = Projector(
         store=events,
         documents=documents,
@@ -213,8 +216,9 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         sink=second,
         leases=leases,
         addressing=Addressing(names),
-        judge=Judge(_retry(settings), brakes),
+        judge=judge,
         lookups=Lookups(events, documents, brakes, announce, clock),
+        fanouts=Fanouts(PostgresFanouts(pools.lanes), judge, announce),
         gate=gate,
         announce=announce,
         portion_bytes=settings.batch.bytes,

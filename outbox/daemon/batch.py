@@ -14,7 +14,7 @@ from outbox.daemon.lease import Holding, HoldUp
 from outbox.facts import AttemptFailed, BatchSettled
 from outbox.fast_path import EMPTY_BYTES, Plain, Sendable, fits, from_view
 from outbox.policy.document import Stack, coalesce, not_an_object, refused
-from outbox.policy.event import DELETE, Event
+from outbox.policy.event import DELETE, FANOUT, Event
 from outbox.policy.outcome import Code, Failure, FailureClass, Outcome
 from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Judged, Released, RetryLater, Sent, Settlement
 from outbox.ports import BulkAction, Claimed, Clock, Document, DocumentSource, EventStore, NewerDelete, WriteReport
@@ -24,6 +24,7 @@ from outbox.ports import BulkAction, Claimed, Clock, Document, DocumentSource, E
 IN_ORDER_SECONDS: Final = 30.0
 PAYLOAD_GONE: Final = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
 _TYPE: Final = itemgetter(Event._fields.index("entity_type"))
+_OP: Final = itemgetter(Event._fields.index("op"))
 _ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED, _AGE = (
     itemgetter(Event._fields.index(name))
     for name in ("attempts", "retried", "replay_count", "abandoned_count", "age_seconds")
@@ -46,6 +47,8 @@ class Standing:
     @classmethod
     def of(cls, events: Sequence[Event]) -> "Standing":
         """Six passes at C speed, 0.2 us per event."""
+        if not events:
+            return cls(False, 0.0)
         tried = (
             max(map(_ATTEMPTS, events)) > 1
             or any(map(_RETRIED, events))
@@ -219,6 +222,13 @@ def _absent(portion: Sequence[Delivery]) -> list[Delivery]:
     return [d for d in portion if d.body is None and d.size_bytes]
 
 
+def documents_of(events: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event]]:
+    """Events of documents, and fan-outs. Nearly always there is none of these: one pass at C speed."""
+    if FANOUT not in map(_OP, events):
+        return events, ()
+    return [e for e in events if e.op != FANOUT], [e for e in events if e.op == FANOUT]
+
+
 class Verdicts:
     """Event -> settlement. Every event of the batch has one before the batch is settled."""
 
@@ -291,7 +301,8 @@ class Verdicts:
         if lost or self._of:
             kept = self._kept(lost)
             by_type = _by_type(kept)
-            first = [e for e, settlement in kept if e.attempts == 1 and isinstance(settlement, Done)]
+            done = (e for e, settlement in kept if isinstance(settlement, Done) and e.op != FANOUT)
+            first = [e for e in done if e.attempts == 1]
         else:
             by_type = _done_by_type(self._done)
             first = [e for e in self._done if e.attempts == 1]
@@ -317,9 +328,11 @@ class Verdicts:
 
 @dataclass(slots=True)
 class Batch:
-    """One batch on its way: what was claimed, how long it may take, where its bodies are, what became of it."""
+    """One batch on its way: what was claimed, how long it may take, where its bodies are, what became of it. `events`:
+    those of documents; the rest are fan-outs."""
 
     claimed: Claimed
+    events: Sequence[Event]
     holding: Holding
     bodies: Bodies
     verdicts: Verdicts

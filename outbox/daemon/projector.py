@@ -12,8 +12,19 @@ from typing import Final
 from uuid import UUID
 
 from outbox import fast_path, placing
-from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, BatchResult, Bodies, Delivery, Portion, Standing, Verdicts
+from outbox.daemon.batch import (
+    IN_ORDER_SECONDS,
+    Batch,
+    BatchResult,
+    Bodies,
+    Delivery,
+    Portion,
+    Standing,
+    Verdicts,
+    documents_of,
+)
 from outbox.daemon.declarations import Declarations
+from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lease import HoldUp, Leases, for_a_minute, until_unlocked, while_leased
@@ -49,6 +60,7 @@ class Projector:
     addressing: Addressing
     judge: Judge
     lookups: Lookups
+    fanouts: Fanouts
     gate: PauseGate
     announce: Announce
     portion_bytes: int
@@ -63,9 +75,12 @@ class Projector:
         started = time.monotonic()
         with self.leases.holding(claimed) as holding:
             bodies = Bodies(self.store, self.documents, self.portion_bytes, holding.clock)
-            batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), Standing.of(claimed.events))
+            events, fanouts = documents_of(claimed.events)
+            batch = Batch(claimed, events, holding, bodies, Verdicts(claimed.events), Standing.of(events))
             result = self._deliver(self._prepare(batch), batch)
             self._refresh_overtaken(batch)
+            if fanouts:
+                self.fanouts.expand(fanouts, batch)
             unsent = not result.sent and (batch.verdicts.none_moved if result.hold_up else batch.verdicts.none_given)
             batch.verdicts.release_rest()
             settling = time.monotonic()
@@ -82,7 +97,7 @@ class Projector:
 
     def _prepare(self, batch: Batch) -> Portion:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
-        sendable, refused = fast_path.sort_out(self.addressing, batch.claimed.events)
+        sendable, refused = fast_path.sort_out(self.addressing, batch.events)
         batch.sorted = self.declarations.sort(sendable.events)
         if refused or batch.sorted.wrong or batch.sorted.away is not None:
             sendable = self._without(sendable, refused, batch)
@@ -166,10 +181,10 @@ class Projector:
     def _newer_deletes(self, batch: Batch) -> Mapping[UUID, NewerDelete]:
         """Without those of this batch that were refused for good: they made room for the older event."""
         found = self.store.newer_deletes(batch.claimed.token, batch.holding.ids)
-        refused = {_version_of(e) for e in batch.claimed.events if isinstance(batch.verdicts.of(e), Failed)}
+        refused = {_version_of(e) for e in batch.events if isinstance(batch.verdicts.of(e), Failed)}
         if not found or not refused:
             return found
-        events = {event.id: event for event in batch.claimed.events}
+        events = {event.id: event for event in batch.events}
         return {
             id: delete
             for id, delete in found.items()
@@ -419,7 +434,7 @@ class Projector:
 
     def _take_back(self, batch: Batch, settled: Settled) -> None:
         """The declaration of a type whose first events were all refused: they say nothing about the next ones."""
-        events = [event for event in batch.claimed.events if event.entity_type in batch.sorted.first]
+        events = [event for event in batch.events if event.entity_type in batch.sorted.first]
         good = {event.entity_type for event in events if not isinstance(batch.verdicts.of(event), Failed)}
         self.declarations.take_back(() if settled.changed else batch.sorted.first - good)
 

@@ -143,11 +143,19 @@ def attached(attachments: Sequence[AttachmentFacts]) -> Iterator[Finding]:
 def _broken(each: AttachmentFacts) -> Iterator[Finding]:
     """Writes fail, or changes go missing."""
     renew = f"Run `{each.command}`."
+    if each.unexplained:
+        detail = "its triggers are named as ours, and no attachment of ours explains them"
+        remedy = "Run `outbox migrate`; if it stays, look at them (`\\d` in psql), and attach the table anew."
+        yield Finding(ATTACHED, Level.BAD, f"{each.table}: {detail}", remedy)
+        return
+    if each.in_transaction:
+        detail = "its --via query runs in the writer's transaction and misses what others are about to commit"
+        yield _finding(each, Level.BAD, detail, f"Run `outbox migrate --finish`, or `{each.command}`.")
     if each.missing_columns:
         detail = f"the columns it was attached with are gone: {', '.join(each.missing_columns)}; writes to it fail"
         yield _finding(each, Level.BAD, detail, f"Run `outbox detach {each.table}`, and attach it by the new names.")
     if each.via_error:
-        detail = f"its --via query does not plan any more ({each.via_error}); writes to it fail"
+        detail = f"its --via query does not plan any more ({each.via_error}); its fan-outs fail"
         yield _finding(each, Level.BAD, detail, f"Run `outbox detach {each.table}`, and attach it with a new query.")
     if each.missing_triggers:
         yield _finding(each, Level.BAD, f"it has no trigger for {', '.join(each.missing_triggers)}", renew)

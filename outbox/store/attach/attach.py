@@ -3,7 +3,7 @@ over a connection of its own, past any pooler."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,9 @@ from outbox.errors import Conflict, NotFound
 from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
 from outbox.ports import Attachment, AttachResult
-from outbox.store.attach import checks, installed, tables, triggers
+from outbox.store.attach import attachments, checks, installed, tables, triggers
+from outbox.store.attach.attachments import Row
+from outbox.store.attach.checks import Checked
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
 from outbox.store.attach.triggers import NO_TRUNCATE, Session, drop_function, drop_trigger
@@ -53,7 +55,7 @@ def attach(
     checked = checks.check(conn, source, wanted, view, there, rows=rows)
     wanted = replace(wanted, per_row=wanted.per_row or tables.row_trigger_reason(source, wanted.columns) != "")
     same = [each for each in there if each.oid == source.oid and each.attachment.replaced_by(wanted)]
-    statements = _statements(conn, source, wanted, checked.watched, same)
+    statements = _statements(conn, source, _row(conn, source, wanted, checked), same)
     by_payloads = _kept_by_payloads(conn, wanted, same)
     if run:
         in_transaction(conn, lambda: _move(conn, wanted, by_payloads), lambda: _run(conn, statements))
@@ -62,16 +64,19 @@ def attach(
     return AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _script(conn, statements))
 
 
-def _statements(
-    conn: Session, source: SourceTable, wanted: Attachment, watched: Sequence[str], same: list[Installed]
-) -> list[sql.Composed]:
-    """For one transaction: no change of the table is without its event meanwhile."""
-    path = [name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall()]
+def _row(conn: Session, source: SourceTable, wanted: Attachment, checked: Checked) -> Row:
+    path = tuple(name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall())
     function = triggers.function_name(source, wanted)
-    put = triggers.statements(conn, source, wanted, function, path, watched)
-    kept = set(triggers.trigger_names(wanted).values())
-    drops = [drop for each in same for drop in _drops(source, each, kept, function)]
-    return [*put, *drops, triggers.declare(conn, source, wanted)]
+    partitions = len(source.partitions) if source.kind == "p" else 0
+    return Row(wanted, checked.used, checked.watched, path, function, partitions)
+
+
+def _statements(conn: Session, source: SourceTable, row: Row, same: list[Installed]) -> list[sql.Composed]:
+    """For one transaction: no change of the table is without its event meanwhile."""
+    kept = set(triggers.trigger_names(row.wanted).values())
+    drops = [drop for each in same for drop in _drops(source, each, kept, row)]
+    put = [*triggers.statements(conn, source, row), *drops, attachments.put(source, row)]
+    return [*put, triggers.declare(conn, source, row.wanted)]
 
 
 def _kept_by_payloads(conn: Session, wanted: Attachment, same: list[Installed]) -> EntityType | None:
@@ -102,11 +107,15 @@ def _script(conn: Session, statements: Iterable[sql.Composed]) -> str:
 
 
 def _drops(
-    source: SourceTable, old: Installed, kept: Collection[str] = (), function: sql.Identifier | None = None
+    source: SourceTable, old: Installed, kept: Collection[str] = (), row: Row | None = None
 ) -> list[sql.Composed]:
-    """What is left of it beside the triggers and the function that are kept."""
+    """What is left of it beside the triggers and the function that `row` keeps."""
     drops = [drop_trigger(trigger.name, source.name) for trigger in old.triggers if trigger.name not in kept]
-    return drops if old.function == function else [*drops, drop_function(old.function)]
+    if row is None or (old.function_schema, old.function) != (source.outbox_schema, row.function):
+        drops.append(drop_function(sql.Identifier(old.function_schema, old.function)))
+    if old.number is not None and (row is None or old.number != row.number):
+        drops.append(attachments.close(source, old.number))
+    return drops
 
 
 def detach(conn: Session, table: str, **way: str | None) -> list[Attachment]:

@@ -1,12 +1,12 @@
 """Owns judging the query of `--via`: one SELECT over the row `changed` that returns ids. It runs it never.
 
 The query is made a view in a transaction that is rolled back, so PostgreSQL itself parses and analyses it, in the place
-where the trigger will have it."""
+where a fan-out will have it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,8 @@ _ONE_ROW = "(select (one.r).* from (select null::{table} as r offset 0) as one o
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """What was found: `id` is the column that the query returns, `used` the columns of `changed` that it reads."""
+    """What was found: `id` is the column that the query returns, `used` the columns of `changed` that it reads, all of
+    them where it reads the whole row."""
 
     problems: tuple[str, ...]
     id: Column | None = None
@@ -134,21 +135,23 @@ def _used(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> tuple
     quoted = dict(
         conn.execute("select n, quote_ident(n) from unnest(%s::text[]) as n", [list(source.columns)]).fetchall()
     )
-    used = (name for name in source.columns if re.search(rf"\bchanged\.{re.escape(quoted[name])}(?!\w)", definition))
-    return tuple(used), re.search(r"\bchanged\.\*", definition) is not None
+    whole_row = re.search(r"\bchanged\.\*", definition) is not None
+    named = (name for name in source.columns if re.search(rf"\bchanged\.{re.escape(quoted[name])}(?!\w)", definition))
+    return tuple(source.columns if whole_row else named), whole_row
 
 
 def _said(error: psycopg.Error) -> str:
     return (error.diag.message_primary or type(error).__name__).rstrip(".")
 
 
-def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: str | None = None) -> str:
+def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: Sequence[str] = ()) -> str:
     """Large tables that the query reads as a whole for a single changed row, with PostgreSQL's own plan; or nothing.
     Raises psycopg.ProgrammingError where the query does not plan any more."""
     query = sql.SQL("select via.id from {}").format(joined(sql.SQL(_ONE_ROW).format(table=table), via))
     with conn.transaction(force_rollback=True):
-        if path is not None:
-            conn.execute("select set_config('search_path', %s, true)", [path])
+        if path:
+            found_in = sql.SQL(", ").join(map(sql.Identifier, path)).as_string(conn)
+            conn.execute("select set_config('search_path', %s, true)", [found_in])
         read = [each for each in plans.whole_reads(conn, query) if each["rows"] > LARGE_ROWS]
         large = dict.fromkeys(f"{each['table']} (about {each['rows']} rows)" for each in read)
         return f"{', '.join(large)}. Plan: {_plan(conn, query)}" if large else ""
