@@ -55,8 +55,8 @@ def attach(
     then, or goes when the view has it no more. One table can be attached in several ways; the same way again renews
     it. TRUNCATE is refused while the table is attached.
 
-    A --via query runs in the writer's transaction, with the writer's rights, once per statement (with --per-row once
-    per row): the writer waits for it, needs SELECT on what it reads, and fails where it fails. Let an index serve it.
+    A --via query runs in a projector, after the change is committed and with the projector's rights: the writer writes
+    one event and does not wait. Let an index serve the query.
 
     With --document row, the row is the document. It attaches only where the view has such documents; otherwise it
     changes nothing and prints the SQL of the view, or of what to add to it.

@@ -77,7 +77,7 @@ def _fanout(event: Event, row: Mapping[str, Any]) -> Fanout:
         row.get("number"),
         row.get("entity_type") or event.entity_type,
         row.get("named") or "",
-        row["table"] if row.get("there") else None,
+        row.get("table"),
         row.get("via"),
         row.get("path") or (),
         row.get("keys"),

@@ -145,7 +145,7 @@ def _broken(each: AttachmentFacts) -> Iterator[Finding]:
     renew = f"Run `{each.command}`."
     if each.unexplained:
         detail = "its triggers are named as ours, and no attachment of ours explains them"
-        remedy = "Run `outbox migrate`; if it stays, look at them (`\\d` in psql), and attach the table anew."
+        remedy = "Run `outbox migrate`. If that names them too, drop them, and attach the table anew."
         yield Finding(ATTACHED, Level.BAD, f"{each.table}: {detail}", remedy)
         return
     if each.in_transaction:

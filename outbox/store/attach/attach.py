@@ -16,7 +16,7 @@ from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
 from outbox.ports import Attachment, AttachResult
 from outbox.store.attach import attachments, checks, installed, tables, triggers
-from outbox.store.attach.attachments import Row
+from outbox.store.attach.attachments import AttachedRow
 from outbox.store.attach.checks import Checked
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
@@ -64,14 +64,14 @@ def attach(
     return AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _script(conn, statements))
 
 
-def _row(conn: Session, source: SourceTable, wanted: Attachment, checked: Checked) -> Row:
+def _row(conn: Session, source: SourceTable, wanted: Attachment, checked: Checked) -> AttachedRow:
     path = tuple(name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall())
     function = triggers.function_name(source, wanted)
     partitions = len(source.partitions) if source.kind == "p" else 0
-    return Row(wanted, checked.used, checked.watched, path, function, partitions)
+    return AttachedRow(wanted, checked.used, checked.watched, path, function, partitions)
 
 
-def _statements(conn: Session, source: SourceTable, row: Row, same: list[Installed]) -> list[sql.Composed]:
+def _statements(conn: Session, source: SourceTable, row: AttachedRow, same: list[Installed]) -> list[sql.Composed]:
     """For one transaction: no change of the table is without its event meanwhile."""
     kept = set(triggers.trigger_names(row.wanted).values())
     drops = [drop for each in same for drop in _drops(source, each, kept, row)]
@@ -107,7 +107,7 @@ def _script(conn: Session, statements: Iterable[sql.Composed]) -> str:
 
 
 def _drops(
-    source: SourceTable, old: Installed, kept: Collection[str] = (), row: Row | None = None
+    source: SourceTable, old: Installed, kept: Collection[str] = (), row: AttachedRow | None = None
 ) -> list[sql.Composed]:
     """What is left of it beside the triggers and the function that `row` keeps."""
     drops = [drop_trigger(trigger.name, source.name) for trigger in old.triggers if trigger.name not in kept]

@@ -16,7 +16,7 @@ from outbox.store.schema import files
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AttachedRow:
     """An attachment with what `attach` found out. `used`: columns of the changed row that its query reads. `watched`:
     on an UPDATE, only rows in which one of these changed count; none: all do. `path`: where the query finds names."""
 
@@ -36,7 +36,7 @@ class Row:
         return int.from_bytes(sha256(json.dumps(told).encode()).digest()[:8]) >> 1
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Row:
+    def of(cls, row: Mapping[str, Any]) -> AttachedRow:
         """As a query gives it."""
         wanted = Attachment(
             row["named"],
@@ -51,7 +51,7 @@ class Row:
         return cls(wanted, used, watched, path, row["function"], row["partitions"])
 
 
-def put(source: SourceTable, row: Row) -> sql.Composed:
+def put(source: SourceTable, row: AttachedRow) -> sql.Composed:
     wanted = row.wanted
     named = {
         "id": row.number,

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from outbox.ports import Attachment, AttachmentFacts
 from outbox.store.attach import documents_view, older, via
-from outbox.store.attach.attachments import Row
+from outbox.store.attach.attachments import AttachedRow
 from outbox.store.attach.documents_view import DocumentsView
 from outbox.store.attach.tables import read_columns, read_partitions
 from outbox.store.pool import fetch_rows
@@ -84,7 +84,7 @@ def _rows(conn: psycopg.Connection[Any], query: str) -> list[Installed]:
 def _installed(rows: list[Mapping[str, Any]]) -> Installed:
     first = rows[0]
     table = f"{first['schema']}.{first['relation']}"
-    row = Row.of({**first, "named": table}) if first["id"] is not None else older.read(table, first)
+    row = AttachedRow.of({**first, "named": table}) if first["id"] is not None else older.read(table, first)
     return Installed(
         attachment=row.wanted,
         number=first["id"],
@@ -151,7 +151,7 @@ def _via(conn: psycopg.Connection[Any], each: Installed) -> tuple[str, str]:
         return "", ""
     try:
         return "", via.scans(conn, sql.SQL(each.quoted_table), each.attachment.via, each.path)
-    except psycopg.errors.InsufficientPrivilege:  # who looks need not have the rights of a projector
+    except psycopg.errors.InsufficientPrivilege:  # this role need not have a projector's rights
         return "", ""
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
         return error.diag.message_primary or type(error).__name__, ""

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from outbox.ports import Attachment
-from outbox.store.attach.attachments import Row
+from outbox.store.attach.attachments import AttachedRow
 
 
-def read(table: str, trigger: Mapping[str, Any]) -> Row:
+def read(table: str, trigger: Mapping[str, Any]) -> AttachedRow:
     """Arguments that are none of ours read as nothing."""
     told = _told(trigger["about"])
     via, id_column = _text(told, "via"), _text(told, "id")
@@ -29,7 +29,7 @@ def read(table: str, trigger: Mapping[str, Any]) -> Row:
     )
     partitions = told.get("partitions")
     path = tuple(name for name in trigger["path"] if name != "pg_temp")
-    return Row(wanted, (), (), path, trigger["function"], partitions if isinstance(partitions, int) else 0)
+    return AttachedRow(wanted, (), (), path, trigger["function"], partitions if isinstance(partitions, int) else 0)
 
 
 def _told(arguments: bytes) -> Mapping[str, Any]:

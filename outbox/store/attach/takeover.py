@@ -11,7 +11,7 @@ from psycopg import sql
 from outbox.ports import Attachment
 from outbox.store.attach import attach, attachments, installed, tables
 from outbox.store.attach import via as vias
-from outbox.store.attach.attachments import Row
+from outbox.store.attach.attachments import AttachedRow
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
 from outbox.store.pool import fetch_rows
@@ -50,7 +50,7 @@ def rewrite(conn: psycopg.Connection[Any], view: str) -> Iterator[str]:
                 yield each.command
 
 
-def _verified(conn: psycopg.Connection[Any], source: SourceTable, each: Installed, body: str) -> Row | None:
+def _verified(conn: psycopg.Connection[Any], source: SourceTable, each: Installed, body: str) -> AttachedRow | None:
     wanted = each.attachment
     if not all(part in body for part in _parts(conn, wanted)):
         return None
@@ -64,7 +64,7 @@ def _verified(conn: psycopg.Connection[Any], source: SourceTable, each: Installe
         return None
     named = (*wanted.columns, wanted.id_column, wanted.routing_column, *used) if wanted.columns else ()
     watched = tuple(dict.fromkeys(name for name in named if name is not None))
-    return Row(wanted, used, watched, each.path, each.function, each.partitions)
+    return AttachedRow(wanted, used, watched, each.path, each.function, each.partitions)
 
 
 def _parts(conn: psycopg.Connection[Any], wanted: Attachment) -> Iterator[str]:

@@ -12,7 +12,7 @@ from psycopg import sql
 from outbox.policy.entity_type import BY_VIEW
 from outbox.policy.event import DELETE, REFRESH
 from outbox.ports import Attachment
-from outbox.store.attach.attachments import Row
+from outbox.store.attach.attachments import AttachedRow
 from outbox.store.attach.installed import PREFIX, ROW_TRIGGERS, STATEMENT_TRIGGERS
 from outbox.store.attach.tables import SourceTable
 from outbox.store.schema import files
@@ -43,7 +43,7 @@ def function_name(source: SourceTable, wanted: Attachment) -> str:
     return f"{readable}_{unique}"
 
 
-def statements(conn: Session, source: SourceTable, row: Row) -> list[sql.Composed]:
+def statements(conn: Session, source: SourceTable, row: AttachedRow) -> list[sql.Composed]:
     """What installs or renews it."""
     function = sql.Identifier(source.outbox_schema, row.function)
     schemas = sql.SQL(", ").join(sql.Identifier(schema) for schema in (*row.path, "pg_temp"))
@@ -79,12 +79,12 @@ def _refuse_truncate(source: SourceTable, part: sql.Identifier) -> sql.Composed:
     return _template("refuse_truncate").format(table=part, refuse=refuse)
 
 
-def _body(source: SourceTable, row: Row) -> sql.Composed:
+def _body(source: SourceTable, row: AttachedRow) -> sql.Composed:
     by_operation = _by_row if row.wanted.per_row else _by_statement
     return _template("refresh").format(**by_operation(source, row))
 
 
-def _by_statement(source: SourceTable, row: Row) -> dict[str, sql.Composable]:
+def _by_statement(source: SourceTable, row: AttachedRow) -> dict[str, sql.Composable]:
     changed = {
         "inserted": sql.SQL("{} as changed").format(_NEW),
         "updated": _changed_columns(source, row) if row.watched else _changed_rows(_all(_OLD), _all(_NEW)),
@@ -94,7 +94,7 @@ def _by_statement(source: SourceTable, row: Row) -> dict[str, sql.Composable]:
     return {when: _events(source, row, rows, ops.get(when, REFRESH)) for when, rows in changed.items()}
 
 
-def _by_row(source: SourceTable, row: Row) -> dict[str, sql.Composable]:
+def _by_row(source: SourceTable, row: AttachedRow) -> dict[str, sql.Composable]:
     old, new = (_picked(which, _needed(source, row)) for which in ("old", "new"))
     updated = _events(source, row, _changed_rows(old, new), REFRESH)
     if row.watched:
@@ -125,7 +125,7 @@ def _changed_rows(*selects: sql.Composable) -> sql.Composed:
     return sql.SQL("({}) as changed").format(sql.SQL(" union all ").join(selects))
 
 
-def _events(source: SourceTable, row: Row, changed: sql.Composable, op: str) -> sql.Composed:
+def _events(source: SourceTable, row: AttachedRow, changed: sql.Composable, op: str) -> sql.Composed:
     if row.wanted.via is not None:
         return _fanouts(source, row, changed)
     return _template("refresh_events").format(
@@ -139,7 +139,7 @@ def _events(source: SourceTable, row: Row, changed: sql.Composable, op: str) -> 
     )
 
 
-def _fanouts(source: SourceTable, row: Row, changed: sql.Composable) -> sql.Composed:
+def _fanouts(source: SourceTable, row: AttachedRow, changed: sql.Composable) -> sql.Composed:
     """One event per changed row: rows with equal keys are one, so an update that leaves them alone writes one. They are
     always written to search_outbox_events, where projectors find them whatever producers write to."""
     columns = [sql.Identifier("changed", name) for name in row.used]
@@ -171,7 +171,7 @@ def _id_type(source: SourceTable) -> sql.Identifier:
     return sql.Identifier(source.events_id.base_schema, source.events_id.base)
 
 
-def _changed_columns(source: SourceTable, row: Row) -> sql.Composed:
+def _changed_columns(source: SourceTable, row: AttachedRow) -> sql.Composed:
     """Of the rows of an UPDATE in which one of the watched columns changed: what an event needs, old and new."""
     key = source.primary_key
     pairs = (
@@ -195,8 +195,8 @@ def _changed_columns(source: SourceTable, row: Row) -> sql.Composed:
     )
 
 
-def _needed(source: SourceTable, row: Row) -> list[str]:
-    """The columns that an event is made of; any one where a query uses none."""
+def _needed(source: SourceTable, row: AttachedRow) -> list[str]:
+    """The columns that an event is made of; the first of the table where a query uses none."""
     named = (row.wanted.id_column, row.wanted.routing_column, *row.used)
     return list(dict.fromkeys(name for name in named if name is not None)) or list(source.columns)[:1]
 

@@ -2,7 +2,8 @@
 
 -- name: read
 -- Reads: claimed fan-outs, each with its attachment, closed or not. Keys of any size were accepted; far too many stay out.
-select e.id, a.id as number, a.entity_type, a.named, format('%%I.%%I', n.nspname, c.relname) as "table", c.oid is not null as there,
+select e.id, a.id as number, a.entity_type, a.named,
+       case when c.oid is not null then format('%%I.%%I', n.nspname, c.relname) end as "table",
        a.via, a.path, case when octet_length(e.fanout_keys::text) <= %(key_bytes)s then e.fanout_keys::text end as keys,
        e.fanout_cursor as cursor
   from search_outbox_events as e

@@ -80,6 +80,11 @@ def settled(token: UUID = TOKEN, **counts: int) -> facts.BatchSettled:
 LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     (facts.WorkerStarted("w1", "0.1.0", 2, "articles"), "worker.started", {"lanes": 2, "version": "0.1.0"}),
     (facts.WorkerDraining("SIGTERM", 25.0), "worker.draining", {"reason": "SIGTERM"}),
+    (
+        facts.FannedOut(uuid4(), "article", "public.authors", 2000, False),
+        "fanout.page",
+        {"counts": {"refreshes": 2000}, "source": "public.authors", "last": False},
+    ),
     (facts.WorkerStopped(True, 0, 12.34), "worker.stopped", {"clean": True, "uptime_seconds": 12.3}),
     (facts.BatchClaimed(TOKEN, 0, 500, 0.0042), "batch.claimed", {"counts": {"claimed": 500}, "duration_ms": 4.2}),
     (settled(done=500), "batch.settled", {"counts": {"done": 500}, "duration_ms": 20.0, "batch": str(TOKEN)}),
