@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 from uuid import UUID
 
 from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
@@ -579,6 +579,36 @@ class AttachResult:
     def next(self) -> str:
         """The command that writes the documents of these rows."""
         return shlex.join(["outbox", "backfill", "--type", self.attachment.entity_type]) if self.there.rows else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAttachment:
+    """One attachment that the view needs. `reason`: what in the view leads from the table to its ids. `state`: new;
+    renewed, because what is there covers less; or there."""
+
+    result: AttachResult
+    reason: str
+    state: Literal["new", "renewed", "there"]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """What `attach --from-view` would do. With `problems` it does nothing. `unneeded`: attachments that the view needs
+    no more; `by_hand`: those that stand for what cannot be derived."""
+
+    attachments: tuple[PlannedAttachment, ...] = ()
+    problems: tuple[str, ...] = ()
+    unneeded: tuple[str, ...] = ()
+    by_hand: tuple[str, ...] = ()
+
+    @property
+    def to_do(self) -> tuple[PlannedAttachment, ...]:
+        return tuple(each for each in self.attachments if each.state != "there")
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        """The commands that write the documents of the rows that are there already."""
+        return tuple(dict.fromkeys(each.result.next for each in self.to_do if each.result.next))
 
 
 Clock = Callable[[], float]  # monotonic seconds

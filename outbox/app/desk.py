@@ -12,6 +12,7 @@ from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
 from outbox.ports import LogCapture, StreamOffsets
 from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
+from outbox.store.attach.from_view import PostgresViewAttachments
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.event_log import PostgresCapture
@@ -27,6 +28,7 @@ class QueueDesk:
     events: OpenEvents
     pauses: Pauses
     producers: PostgresAttachments
+    view: PostgresViewAttachments
     stream: OpenEvents | None = None  # to be waited for before `events`: its exceptions become rows
     capture: LogCapture | None = None  # to be waited for before `stream`
 
@@ -64,6 +66,7 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Qu
         events=overview,
         pauses=Pauses(PostgresControls(database)),
         producers=PostgresAttachments(settings.database.direct_dsn, settings.documents),
+        view=PostgresViewAttachments(settings.database.direct_dsn, settings.documents),
         stream=None if stream is None else StreamRecords(stream),
         capture=None if stream is None else log_capture(settings, database),
     )

@@ -11,6 +11,8 @@ import typer
 
 from outbox import cli
 from outbox.cli import Json, Yes, option
+from outbox.cli.attach_view import from_view as derive
+from outbox.cli.attach_view import script_of_view
 from outbox.errors import UsageError
 from outbox.ports import Attachment, AttachResult
 
@@ -28,8 +30,13 @@ class DocumentOrigin(Enum):
 
 @commands.command(rich_help_panel="Install")
 def attach(
-    table: Table,
-    entity_type: Annotated[str, option("--type", "Entity type whose documents change, such as article.", "TYPE")],
+    table: Annotated[
+        str | None, typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")
+    ] = None,
+    from_view: Annotated[bool, option("--from-view", "Derive all attachments from the view of documents.")] = False,
+    entity_type: Annotated[
+        str | None, option("--type", "Entity type whose documents change, such as article.", "TYPE")
+    ] = None,
     id_column: Annotated[
         str | None, option("--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN")
     ] = None,
@@ -46,6 +53,8 @@ def attach(
     per_row: Annotated[
         bool, option("--per-row", "Fire for each row: for tables that logical replication fills.")
     ] = False,
+    dry_run: Annotated[bool, option("--dry-run", "With --from-view: change nothing, show the plan.")] = False,
+    yes: Yes = False,
     sql: Sql = False,
     json: Json = False,
 ) -> None:
@@ -54,6 +63,10 @@ def attach(
     Each event is a refresh: the document becomes what the view OUTBOX_DOCUMENTS (search_documents) says of the entity
     then, or goes when the view has it no more. One table can be attached in several ways; the same way again renews
     it. TRUNCATE is refused while the table is attached.
+
+    With --from-view, every table that the view reads is attached by what the view says: the plan is shown with a
+    reason for each, and installed in one transaction after a question. What cannot be derived is named with the
+    command to give by hand, and then nothing is attached. Run it again after the view was replaced.
 
     A --via query runs in a projector, after the change is committed and with the projector's rights: the writer writes
     one event and does not wait. Let an index serve the query.
@@ -64,6 +77,8 @@ def attach(
     With --sql nothing is changed either: it makes the same checks and prints what it would run, for a migration.
 
     Examples:
+      outbox attach --from-view
+      outbox attach --from-view --dry-run
       outbox attach articles --type article --id id
       outbox attach comments --type article --id article_id
       outbox attach authors --type article --via "select id from articles where author_id = changed.id"
@@ -71,6 +86,15 @@ def attach(
       outbox attach orders --type order --id number --document row
       outbox attach articles --type article --id id --sql > migrations/V7__search.sql
     """
+    if from_view:
+        _only_from_view([table, entity_type, id_column, via, columns, routing, document, per_row or None], dry_run, sql)
+        if sql and not json:
+            _print_script(script_of_view())
+        else:
+            derive(yes=yes, dry_run=dry_run or sql, json=json)
+        return
+    if table is None or entity_type is None or dry_run or yes:
+        raise UsageError("Give TABLE and --type, or --from-view; --dry-run and --yes belong to --from-view.")
     wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
     with cli.open_desk() as desk:
         done = desk.producers.attach(wanted, rows=document is not None, run=not sql)
@@ -83,6 +107,15 @@ def attach(
         cli.line(_told(done))
     for note in done.notes:
         cli.note(f"note: {note}")
+
+
+def _only_from_view(others: list[object], dry_run: bool, sql: bool) -> None:
+    if any(each is not None for each in others):
+        raise UsageError(
+            "--from-view derives the tables and how they are attached: give no TABLE and no option of one."
+        )
+    if dry_run and sql:
+        raise UsageError("Give one of --dry-run (shows the plan) and --sql (prints the statements).")
 
 
 def _print_script(script: str) -> None:

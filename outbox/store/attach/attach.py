@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -43,11 +43,41 @@ class PayloadTriggers(Conflict):
     Run the command without --sql; nothing was changed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A checked attachment, and what installs it. `by_payloads`: the declaration that its triggers replace."""
+
+    result: AttachResult
+    statements: tuple[sql.Composed, ...]
+    by_payloads: EntityType | None
+
+    def run(self, conn: Session) -> None:
+        """To be run in a transaction, whole."""
+        _move(conn, self.result.attachment, self.by_payloads)
+        _run(conn, self.statements)
+
+    def script(self) -> str:
+        """The same for a migration tool. Raises PayloadTriggers."""
+        if self.by_payloads is not None:
+            raise PayloadTriggers(self.result.attachment.entity_type)
+        return self.result.sql
+
+
 def attach(
     conn: Session, table: str, *, view: str = "search_documents", rows: bool = False, run: bool = True, **how: Any
 ) -> AttachResult:
     """Install the triggers, or renew them. From the commit on, every change of a row writes its events. `how`: as
     `Attachment` names it; `rows`: only if the view has the table's rows as documents; not `run`: only give the SQL."""
+    ready = prepare(conn, table, view=view, rows=rows, **how)
+    if run:
+        in_transaction(conn, lambda: ready.run(conn))
+    else:
+        ready.script()
+    return ready.result
+
+
+def prepare(conn: Session, table: str, *, view: str, rows: bool = False, **how: Any) -> Prepared:
+    """Check everything, change nothing."""
     source = tables.find(conn, table)
     wanted = Attachment(source.shown, **how)
     wanted = replace(wanted, via=wanted.via.strip() if wanted.via is not None else None)
@@ -56,12 +86,8 @@ def attach(
     wanted = replace(wanted, per_row=wanted.per_row or tables.row_trigger_reason(source, wanted.columns) != "")
     same = [each for each in there if each.oid == source.oid and each.attachment.replaced_by(wanted)]
     statements = _statements(conn, source, _row(conn, source, wanted, checked), same)
-    by_payloads = _kept_by_payloads(conn, wanted, same)
-    if run:
-        in_transaction(conn, lambda: _move(conn, wanted, by_payloads), lambda: _run(conn, statements))
-    elif by_payloads is not None:
-        raise PayloadTriggers(wanted.entity_type)
-    return AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _script(conn, statements))
+    result = AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _script(conn, statements))
+    return Prepared(result, tuple(statements), _kept_by_payloads(conn, wanted, same))
 
 
 def _row(conn: Session, source: SourceTable, wanted: Attachment, checked: Checked) -> AttachedRow:
@@ -152,21 +178,23 @@ class PostgresAttachments:
         self._view = view
 
     def attach(self, wanted: Attachment, *, rows: bool = False, run: bool = True) -> AttachResult:
-        with self._acting() as connection:
+        with acting(self._url) as connection:
             return attach(connection, wanted.table, **wanted.how(), view=self._view, rows=rows, run=run)
 
     def detach(self, table: str, *, entity_type: str | None = None) -> list[Attachment]:
-        with self._acting() as connection:
+        with acting(self._url) as connection:
             return detach(connection, table, entity_type=entity_type)
 
     def detach_sql(self, table: str, *, entity_type: str | None = None) -> str:
-        with self._acting() as connection:
+        with acting(self._url) as connection:
             return detach_sql(connection, table, entity_type=entity_type)
 
-    @contextmanager
-    def _acting(self) -> Iterator[Connection[Any]]:
-        with connect(self._url, application="outbox attach") as connection, translated(), _permitted():
-            yield connection
+
+@contextmanager
+def acting(direct_url: str) -> Iterator[Connection[Any]]:
+    """A connection to attach over, past any pooler."""
+    with connect(direct_url, application="outbox attach") as connection, translated(), _permitted():
+        yield connection
 
 
 @contextmanager
