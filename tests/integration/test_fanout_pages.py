@@ -41,7 +41,7 @@ def test_a_worker_killed_between_pages_loses_none_and_doubles_none(world: Fannin
     assert (fanout.status, fanout.fanout_written) == ("processing", 10 * (page - 1) or None)
     world.colleague()
     world.queue.expire()
-    assert world.queue.reclaims().step().rows == 1
+    assert world.queue.reclaims().step(lambda _: False).rows == 1
     world.settle()
     assert world.refreshed() == list(range(1, 36))
     assert world.wrong() == {}
@@ -57,7 +57,7 @@ def test_a_worker_whose_fanout_was_taken_by_another_writes_nothing_more(world: F
     def slept(*args: object) -> object:
         mine.store.write = write  # type: ignore[method-assign]
         world.queue.expire()
-        world.queue.reclaims().step()
+        world.queue.reclaims().step(lambda _: False)
         world.colleague()
         world.settle()
         return write(*args)  # type: ignore[arg-type]
