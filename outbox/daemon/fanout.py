@@ -8,7 +8,7 @@ link later writes an event of the document itself, which is claimed, and so read
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from outbox.daemon.batch import Batch
@@ -41,14 +41,22 @@ class FanoutStore(Protocol):
     def write(self, fanout: Fanout, token: UUID, ids: Sequence[str]) -> int | Failure: ...
 
 
+class Left(NamedTuple):
+    """Ids behind the cursor that this worker has left in the row, and whether there are no more. Worth nothing once the
+    row has another: a colleague has asked anew since, perhaps for a later change too."""
+
+    cursor: str | None
+    ids: Sequence[str]
+    ends: bool
+
+
 @dataclass(slots=True)
 class Fanouts:
     store: FanoutStore
     judge: Judge
     announce: Announce
-    # By event and replay: ids that were found after a claim of it, and whether there are no more. Lanes share it: each
-    # operation is a single one, and an entry is never changed.
-    _found: OrderedDict[tuple[UUID, int], tuple[Sequence[str], bool]] = field(default_factory=OrderedDict)
+    # By event and replay: what is left of the ids that a query found. Lanes share it: each operation is a single one.
+    _left: OrderedDict[tuple[UUID, int], Left] = field(default_factory=OrderedDict)
 
     def expand(self, events: Sequence[Event], batch: Batch) -> None:
         """A verdict for each, unless its lease or the time is over: then it goes back as it was."""
@@ -91,44 +99,47 @@ class Fanouts:
         self._go_on(fanouts, batch)
 
     def _go_on(self, fanouts: Sequence[Fanout], batch: Batch) -> None:
-        """Of one key. The first goes on from its cursor; the others are as new as it is, and it does their work."""
+        """Of one key. The first goes on from its cursor; the others are as new as it is, and it does their work. Ids
+        that it found in an earlier claim would lack links from before their changes."""
         first, others = fanouts[0], fanouts[1:]
-        while True:
-            if self._over(batch):
-                return self._rest(first, others, NOT_SENT, batch)
-            ids, ends = self._ids(first, batch)
-            if isinstance(ids, Failure):
-                return self._fail([first, *others] if first.cursor is None else [first], ids, batch)
-            if not ids:
+        if others:
+            self._forget([first])
+        while not self._over(batch):
+            left = self._find(first, batch)
+            if isinstance(left, Failure):
+                return self._fail(fanouts if first.cursor is None else [first], left, batch)
+            if not left.ids:
                 return self._give(fanouts, DONE, batch)
-            page = ids[: min(PAGE, self._room())]
-            if len(page) < min(len(ids), PAGE):
+            page = left.ids[: min(PAGE, self._room())]
+            if len(page) < min(len(left.ids), PAGE):
                 return self._rest(first, others, PACED, batch)
-            if not self._write(first, page, batch, ends=ends and len(page) == len(ids)):
+            rest = Left(page[-1], left.ids[len(page) :], left.ends)
+            if not self._write(first, page, batch, ends=rest.ends and not rest.ids):
                 return self._give(fanouts, NOT_SENT, batch)
-            first = first._replace(cursor=page[-1])
-            if ends and len(page) == len(ids):
-                return self._give(fanouts, DONE, batch)
+            first = first._replace(cursor=rest.cursor)
+            self._keep(first, rest)
+        return self._rest(first, others, NOT_SENT, batch)
 
     def _rest(self, first: Fanout, others: Sequence[Fanout], verdict: Settlement, batch: Batch) -> None:
-        """Once the first has a page, nothing is merged with it any more; those that were are in its hands."""
+        """With a page of this batch the others are in the first one's hands, whoever goes on with it."""
         self._give([first], verdict, batch)
         self._give(others, verdict if first.cursor is None else MERGED, batch)
 
-    def _ids(self, fanout: Fanout, batch: Batch) -> tuple[Sequence[str] | Failure, bool]:
-        """What is left behind the cursor, and whether that is all."""
-        key = fanout.event.id, fanout.event.replay_count
-        kept, ends = self._found.get(key, ((), False))
-        if left := _behind(kept, fanout.cursor):
-            return left, ends
-        found = while_leased(lambda: self.store.find(fanout, [fanout.keys or ""], FOUND_AT_ONCE), batch.holding)
-        if isinstance(found, Failure):
-            return found, True
-        ends = len(found) < FOUND_AT_ONCE
-        self._found[key] = (found, ends)
-        while len(self._found) > KEPT:
-            self._found.popitem(last=False)
-        return found, ends
+    def _find(self, fanout: Fanout, batch: Batch) -> Left | Failure:
+        left = self._left.get(_key(fanout))
+        if left is not None and left.cursor == fanout.cursor and (left.ids or left.ends):
+            return left
+        ids = while_leased(lambda: self.store.find(fanout, [fanout.keys or ""], FOUND_AT_ONCE), batch.holding)
+        if isinstance(ids, Failure):
+            return ids
+        left = Left(fanout.cursor, ids, len(ids) < FOUND_AT_ONCE)
+        self._keep(fanout, left)
+        return left
+
+    def _keep(self, fanout: Fanout, left: Left) -> None:
+        self._left[_key(fanout)] = left
+        while len(self._left) > KEPT:
+            self._left.popitem(last=False)
 
     def _write(self, fanout: Fanout, ids: Sequence[str], batch: Batch, *, ends: bool) -> bool:
         token = batch.claimed.token
@@ -145,7 +156,7 @@ class Fanouts:
 
     def _forget(self, fanouts: Sequence[Fanout]) -> None:
         for fanout in fanouts:
-            self._found.pop((fanout.event.id, fanout.event.replay_count), None)
+            self._left.pop(_key(fanout), None)
 
     def _over(self, batch: Batch) -> bool:
         return batch.holding.age() > EXPAND_SECONDS or batch.holding.hold_up(LEAST_SECONDS) is not None
@@ -161,8 +172,5 @@ class Fanouts:
             self._forget(fanouts)
 
 
-def _behind(ids: Sequence[str], cursor: str | None) -> Sequence[str]:
-    """By its place, not by its order, which is the database's. Another worker may have gone on past these."""
-    if cursor is None or cursor not in ids:
-        return ids if cursor is None else ()
-    return ids[ids.index(cursor) + 1 :]
+def _key(fanout: Fanout) -> tuple[UUID, int]:
+    return fanout.event.id, fanout.event.replay_count

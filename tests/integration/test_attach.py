@@ -323,6 +323,15 @@ class TestCircumstances:
             writer.execute("update authors set name = 'x' where id = 1")
         assert written(shop) == ["10", "11"]
 
+    def test_rights_that_the_projector_lacks_are_named(self, shop: Connection, roles: Roles) -> None:
+        shop.execute("select set_config('search_outbox.role_prefix', %s, false)", [roles.prefix])
+        projector = roles.name("projector")
+        how: dict[str, Any] = {"entity_type": "article", "via": VIA}
+        (note,) = attach(shop, "authors", **how).notes[:1]
+        assert note.endswith(f"may not read articles: grant select on articles to {projector}")
+        shop.execute(sql.SQL("grant select on articles to {}").format(sql.Identifier(projector)))
+        assert not any("may not read" in note for note in attach(shop, "authors", **how).notes)
+
     def test_rows_with_equal_keys_are_one_event_whatever_the_number_of_documents(self, shop: Connection) -> None:
         via(shop)
         shop.execute("insert into articles (id, author_id) select n, 1 from generate_series(1000, 1999) as n")

@@ -56,8 +56,22 @@ class Shop:
         self.db.execute("insert into articles select n, %s from generate_series(%s::int, %s) n", [author, first, last])
         self.forget()
 
-    def forget(self) -> None:
-        self.db.execute("delete from search_outbox_events")
+    def forget(self, which: str = "true") -> None:
+        self.db.execute(f"delete from search_outbox_events where {which}".encode())
+
+    def write_linked(self, id: int, author: int) -> None:
+        """One article whose own event is read, and forgotten, before what comes next."""
+        self.db.execute("insert into articles values (%s, %s)", [id, author])
+        self.forget(f"entity_id = '{id}'")
+
+    def no_room(self, but_for: int = 0) -> None:
+        """So many refreshes of another fan-out are open, and due tomorrow."""
+        self.db.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op, fanout_id, next_retry_at)"
+            " select 'article', '0', 'refresh', gen_random_uuid(), now() + interval '1 day'"
+            "   from generate_series(1, %s)",
+            [MOST_OPEN - but_for],
+        )
 
     def rename(self, *authors: int) -> None:
         for author in authors:
@@ -129,6 +143,27 @@ def test_the_way_on_is_the_rows_cursor_whoever_takes_it(shop: Shop) -> None:
     assert shop.fanouts()[0].status == "done"
 
 
+def test_what_one_worker_has_found_is_worth_nothing_once_another_has_gone_on(shop: Shop) -> None:
+    """The second worker asked anew, also for a later change of the key, whose documents the first has never seen."""
+    shop.write(1, MOST_OPEN + PAGE, author=1)
+    shop.rename(1)
+    shop.no_room()
+    shop.worker.run(1)
+    assert shop.refreshed() == ["0"] * MOST_OPEN, "the first worker has found ids and written none"
+    shop.forget("fanout_id is not null")
+    shop.write_linked(999_999, author=1)
+    shop.rename(1)
+    shop.due()
+    shop.no_room(PAGE)
+    shop.a_worker().run(2)
+    assert [each.status for each in shop.fanouts()] == ["pending", "done"], "merged, with one page"
+    while shop.fanouts()[0].status != "done":
+        shop.forget("fanout_id is not null and entity_id <> '999999'")
+        shop.due()
+        shop.worker.run(1)
+    assert "999999" in shop.refreshed()
+
+
 @pytest.mark.parametrize("broken", ["token", "cursor", "status"])
 def test_a_page_is_written_only_by_who_holds_the_fanout_as_it_was_read(shop: Shop, broken: str) -> None:
     shop.write(1, 3, author=1)
@@ -153,6 +188,21 @@ def test_a_page_and_its_cursor_stand_or_fall_together(shop: Shop) -> None:
     assert shop.refreshed() == []
 
 
+def test_one_that_has_begun_is_not_merged_with_a_later_change(shop: Shop) -> None:
+    """Its first pages were read before the other's change."""
+    shop.write(1, MOST_OPEN + 10, author=1)
+    shop.rename(1)
+    shop.worker.run(1)
+    shop.db.execute("update search_outbox_events set status = 'done' where op = 'refresh'")
+    shop.rename(1)
+    for _ in range(3):
+        shop.due()
+        shop.worker.run(2)
+        shop.db.execute("update search_outbox_events set status = 'done' where op = 'refresh'")
+    assert [each.written for each in shop.fanouts()] == [MOST_OPEN + 10] * 2
+    assert len(shop.refreshed()) == 2 * (MOST_OPEN + 10)
+
+
 class TestMerging:
     def test_new_ones_with_equal_keys_are_one(self, shop: Shop) -> None:
         shop.write(1, PAGE + 1, author=1)
@@ -161,20 +211,6 @@ class TestMerging:
         assert len(shop.refreshed()) == PAGE + 1
         assert [each.written for each in shop.fanouts()] == [PAGE + 1, None, None]
         assert {each.status for each in shop.fanouts()} == {"done"}
-
-    def test_one_that_has_begun_is_not_merged_with_a_later_change(self, shop: Shop) -> None:
-        """Its first pages were read before the other's change."""
-        shop.write(1, MOST_OPEN + 10, author=1)
-        shop.rename(1)
-        shop.worker.run(1)
-        shop.db.execute("update search_outbox_events set status = 'done' where op = 'refresh'")
-        shop.rename(1)
-        for _ in range(3):
-            shop.due()
-            shop.worker.run(2)
-            shop.db.execute("update search_outbox_events set status = 'done' where op = 'refresh'")
-        assert [each.written for each in shop.fanouts()] == [MOST_OPEN + 10] * 2
-        assert len(shop.refreshed()) == 2 * (MOST_OPEN + 10)
 
     def test_many_of_a_few_rows_each_are_one_query_and_one_page(self, shop: Shop) -> None:
         shop.db.execute("insert into authors select n, '' from generate_series(100, 599) n")

@@ -68,7 +68,7 @@ def check(
     ]
     if problems:
         raise CannotAttach(problems)
-    return Checked(_watched(wanted, via), via.used, tuple(_notes(conn, source, wanted, id, found)))
+    return Checked(_watched(wanted, via), via.used, (*via.notes, *_notes(conn, source, wanted, id, found)))
 
 
 def _word_problems(wanted: Attachment) -> Iterator[str]:

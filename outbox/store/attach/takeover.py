@@ -24,6 +24,8 @@ Say = Callable[[str], None]
 def take_over(conn: psycopg.Connection[Any], say: Say) -> None:
     """Only where the function is the outbox's owner's and says the same as the trigger's arguments, which others write.
     The triggers stay as they are; what cannot be taken over is named."""
+    if conn.execute("select to_regclass('search_outbox_attachments') is null").fetchone() == (True,):
+        return  # an older schema
     rows = fetch_rows(conn, queries("producers")["strays"], {})
     bodies = {row["function"]: row["body"] for row in rows if row["ours"]}
     for each in installed.strays(conn):

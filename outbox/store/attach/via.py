@@ -36,6 +36,7 @@ class Via:
     id: Column | None = None
     used: tuple[str, ...] = ()
     whole_row: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def text(via: str) -> sql.SQL:
@@ -80,6 +81,7 @@ def _check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
         names = ", ".join(column.name for column in columns) or "none"
         return Via((f"--via returns {len(columns)} columns ({names}). It must return one, the id.",))
     problems = [*_volatile(conn, oid), *_locking(conn)]
+    unreadable = list(_unreadable(conn, source, oid))
     used, whole_row = _used(conn, source, via)
     problems += [
         f"--via reads the virtual generated column {name} of {source.shown}, which triggers do not see. "
@@ -92,7 +94,7 @@ def _check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
             f"--via returns {columns[0].shown}, whose text is not the same in every session. "
             "Make it text in the query, for example with to_char."
         )
-    return Via(tuple(problems), columns[0], used, whole_row)
+    return Via(tuple(problems), columns[0], used, whole_row, tuple(unreadable))
 
 
 def _make_view(conn: psycopg.Connection[Any], source: SourceTable, changed: sql.Composable, via: str) -> int:
@@ -112,6 +114,12 @@ def _volatile(conn: psycopg.Connection[Any], oid: int) -> Iterator[str]:
         )
     if conn.execute(queries("producers")["samples"], {"oid": oid}).fetchone() == (True,):
         yield "--via takes a random sample (TABLESAMPLE). Leave that out."
+
+
+def _unreadable(conn: psycopg.Connection[Any], source: SourceTable, oid: int) -> Iterator[str]:
+    """What the projector's role must be allowed to read. Rights of a role that nobody uses do no harm."""
+    for table, role in conn.execute(queries("producers")["unreadable"], {"oid": oid, "source": source.oid}).fetchall():
+        yield f"a projector that logs in as {role} may not read {table}: grant select on {table} to {role}"
 
 
 def _locking(conn: psycopg.Connection[Any]) -> Iterator[str]:

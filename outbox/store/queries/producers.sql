@@ -123,6 +123,18 @@ select distinct p.oid::regprocedure::text
  where p.provolatile = 'v'
  order by 1
 
+-- name: unreadable
+-- Reads: what a view reads itself and the projector's role may not, as SQL writes it; nothing where there is no such role.
+select c.oid::regclass::text, r.rolname
+  from pg_roles as r
+  join pg_rewrite as w on w.ev_class = %(oid)s::oid
+  join pg_depend as d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass
+  join pg_class as c on c.oid = d.refobjid and c.oid not in (w.ev_class, %(source)s::oid)
+ where r.rolname = coalesce(nullif(current_setting('search_outbox.role_prefix', true), ''), 'search_outbox') || '_projector'
+   and not has_any_column_privilege(r.oid, c.oid, 'SELECT')
+ group by 1, 2
+ order by 1
+
 -- name: samples
 -- Reads: does a view take a random sample of a table?
 select r.ev_action::text like '%%{TABLESAMPLECLAUSE%%' from pg_rewrite as r where r.ev_class = %(oid)s::oid
