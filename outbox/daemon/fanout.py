@@ -72,7 +72,7 @@ class Fanouts:
             groups = by_key(together)
             if len(groups) == 1 or not self._at_once(together, batch):
                 for group in groups:
-                    self._as_one(group, batch)
+                    self._go_on(group, batch)
 
     def _at_once(self, fanouts: Sequence[Fanout], batch: Batch) -> bool:
         """A million changes of one row each cost one query per batch. False: each key is to be expanded alone, because
@@ -90,13 +90,6 @@ class Fanouts:
         else:
             self._give(fanouts, DONE if self._write(fanouts[0], ids, batch, ends=True) else NOT_SENT, batch)
         return True
-
-    def _as_one(self, fanouts: Sequence[Fanout], batch: Batch) -> None:
-        """New ones of one key. Ids that the first found in an earlier claim lack documents whose link was made since,
-        which may have been read before the change of another one."""
-        if len(fanouts) > 1:
-            self._forget(fanouts)
-        self._go_on(fanouts, batch)
 
     def _go_on(self, fanouts: Sequence[Fanout], batch: Batch) -> None:
         """Of one key. The first goes on from its cursor; the others are as new as it is, and it does their work. Ids
