@@ -115,7 +115,7 @@ def _only_from_view(others: list[object], dry_run: bool, sql: bool) -> None:
             "--from-view derives the tables and how they are attached: give no TABLE and no option of one."
         )
     if dry_run and sql:
-        raise UsageError("Give one of --dry-run (shows the plan) and --sql (prints the statements).")
+        raise UsageError("With --from-view give one of --dry-run (shows the plan) and --sql (prints the statements).")
 
 
 def _print_script(script: str) -> None:

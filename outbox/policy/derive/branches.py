@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from outbox.policy.derive.facts import Catalogue, Relation
-from outbox.policy.derive.terms import Column, Term, Terms
+from outbox.policy.derive.terms import ColumnRef, Term, Terms
 from outbox.policy.derive.tree import Node, every_node, nodes_of
 
 MOST_BRANCHES = 2_000
@@ -45,14 +45,14 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """It holds for all rows that matter, once its regions are not empty. Strict: null meets it never. `same_text`: two
+    """It holds for all rows that matter, once its regions are not empty. Null never meets it. `same_text`: two
     columns with one text. `presence`: no condition, but a function beside the row that it is called with."""
 
     term: Term
     regions: frozenset[int]
     occurrences: frozenset[int]
     equality: bool = False
-    same_text: tuple[Column, Column] | None = None
+    same_text: tuple[ColumnRef, ColumnRef] | None = None
     presence: bool = False
 
 
@@ -82,7 +82,7 @@ class Branch:
         self.conditions: list[Condition] = []
         self.alternatives: list[int] = []
         """The number of choices at each pick, in order."""
-        self.kinds: dict[Column, str | None] = {}
+        self.kinds: dict[ColumnRef, str | None] = {}
         self._picked = picked
         self._names = 0
         query = catalogue.relations[catalogue.view].query
@@ -350,13 +350,17 @@ class _Frame:
 
     def _compare_terms(self, node: Node, sides: list[Term | None], place: Place) -> None:
         term = self._terms.comparison(node, sides)
-        if term is None or not term.strict or len(term.occurrences) < 2:
+        if term is None or len(term.occurrences) < 2 or not (term.strict or self._all_there(term, place)):
             return
         equality = node.label == "OPEXPR" and self.branch.catalogue.operators[node.number("opno")].equality
         same = self._same_text(node, sides) if equality else None
         self.branch.conditions.append(Condition(term, place.regions, term.occurrences, equality, same))
 
-    def _same_text(self, node: Node, sides: list[Term | None]) -> tuple[Column, Column] | None:
+    def _all_there(self, term: Term, place: Place) -> bool:
+        """Whether no outer join fills its tables with nulls, which it may take for a value."""
+        return all(self.branch.occurrences[each].regions <= place.regions for each in term.occurrences)
+
+    def _same_text(self, node: Node, sides: list[Term | None]) -> tuple[ColumnRef, ColumnRef] | None:
         kinds = {side and self.branch.catalogue.kind(side.type_oid) for side in sides}
         loose = node.number("inputcollid") in self.branch.catalogue.loose_collations
         left, right = (side.column if side is not None else None for side in sides)
@@ -413,7 +417,7 @@ class _Frame:
 
 
 def _column(occurrence: Occurrence, number: int) -> Term | None:
-    column = Column(occurrence.number, number)
+    column = ColumnRef(occurrence.number, number)
     return Term((column,), column=column) if number > 0 else None
 
 

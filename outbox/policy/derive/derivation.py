@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from outbox.policy.derive import functions
 from outbox.policy.derive.branches import Branch, NotReadable, Occurrence, branches
 from outbox.policy.derive.facts import Catalogue, Relation
-from outbox.policy.derive.paths import Hop, NoWay, Way, way
+from outbox.policy.derive.paths import Hop, IdPath, NoWay, way
 from outbox.policy.derive.terms import Term
 
 WHOLE_ROW = 0
@@ -26,12 +26,12 @@ class Derived:
 
     relation: Relation
     entity_type: str
-    way: Way
+    way: IdPath
     columns: frozenset[str]
 
 
 @dataclass(frozen=True)
-class Refused:
+class NotDerived:
     """A table for which the view gives no way; `all_ids` is a query for every id, where there is one."""
 
     relation: Relation
@@ -46,7 +46,7 @@ class Derivation:
     """`problems`: what keeps the whole view from being derived."""
 
     attachments: tuple[Derived, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[NotDerived, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -89,9 +89,9 @@ def _relation_problems(catalogue: Catalogue, ignored: Mapping[int, frozenset[str
 @dataclass
 class _Found:
     ignored: Mapping[int, frozenset[str]]
-    ways: dict[tuple[object, ...], tuple[Relation, str, Way]] = field(default_factory=dict)
+    ways: dict[tuple[object, ...], tuple[Relation, str, IdPath]] = field(default_factory=dict)
     columns: dict[tuple[object, ...], frozenset[str]] = field(default_factory=dict)
-    refused: dict[tuple[object, ...], Refused] = field(default_factory=dict)
+    refused: dict[tuple[object, ...], NotDerived] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def add(self, branch: Branch, entity_type: Term | None, root: Term | None) -> None:
@@ -125,13 +125,13 @@ class _Found:
                 raise NoWay("entity_id is an expression that cannot be written into a query of its own")
             found = way(branch, occurrence, root)
         except NoWay as reason:
-            self._refuse(Refused(relation, entity_type, str(reason), _all_ids(branch, root), columns))
+            self._refuse(NotDerived(relation, entity_type, str(reason), _all_ids(branch, root), columns))
             return
         key = (relation.oid, entity_type, found.id_column, found.via)
         self.ways.setdefault(key, (relation, entity_type, found))
         self.columns[key] = self.columns.get(key, frozenset()) | columns
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: NotDerived) -> None:
         key = (refused.relation.oid, refused.entity_type, refused.reason)
         before = self.refused.get(key)
         columns = refused.columns | (before.columns if before is not None else frozenset())
@@ -153,4 +153,4 @@ def _all_ids(branch: Branch, root: Term | None) -> str:
     return f"select {relation.columns[root.column.number].quoted} from {relation.sql}"  # noqa: S608 (quoted names)
 
 
-__all__ = ["Derivation", "Derived", "Hop", "Refused", "derive"]
+__all__ = ["Derivation", "Derived", "Hop", "NotDerived", "derive"]

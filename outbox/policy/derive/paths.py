@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from outbox.policy.derive.branches import Branch, Condition, Occurrence
-from outbox.policy.derive.terms import Column, Term
+from outbox.policy.derive.terms import ColumnRef, Term
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 _UNLINKED = "no condition of the view that must hold leads from it to entity_id"
@@ -29,7 +29,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class IdPath:
     """By a column of the row, or by a query over it. `reason`: the conditions that lead there."""
 
     id_column: str | None
@@ -42,7 +42,7 @@ class NoWay(Exception):
     """No condition leads from the table to the ids; its text says why."""
 
 
-def way(branch: Branch, changed: Occurrence, root: Term) -> Way:
+def way(branch: Branch, changed: Occurrence, root: Term) -> IdPath:
     """From a row of `changed` to the ids `root`. Raises NoWay."""
     if root.barriers & changed.frames:
         raise NoWay(
@@ -61,10 +61,10 @@ class _Search:
         self._same = _classes(each.same_text for each in self._conditions if each.same_text is not None)
         self._goals = self._same_as(root.column) if root.column is not None else frozenset()
 
-    def way(self) -> Way:
+    def way(self) -> IdPath:
         own = min((each for each in self._goals if each.occurrence == self._changed.number), default=None)
         if own is not None and self._changed.relation is not None:
-            return Way(self._changed.relation.columns[own.number].name, None, self._direct_reason(own))
+            return IdPath(self._changed.relation.columns[own.number].name, None, self._direct_reason(own))
         cost, before = self._distances()
         selected, ends = self._ends(cost)
         needed = {step for end in ends for step in _steps(end, before)}
@@ -78,7 +78,7 @@ class _Search:
         call = self._branch.occurrences[occurrence].call
         return call.occurrences if call is not None else frozenset()
 
-    def _same_as(self, column: Column) -> frozenset[Column]:
+    def _same_as(self, column: ColumnRef) -> frozenset[ColumnRef]:
         return self._same.get(column, frozenset({column}))
 
     def _ends(self, cost: Mapping[int, int]) -> tuple[Term, list[int]]:
@@ -125,14 +125,14 @@ class _Search:
                 if one.occurrence != other.occurrence and self._comparable(one, other):
                     yield one.occurrence, other.occurrence, 1
 
-    def _comparable(self, one: Column, other: Column) -> bool:
+    def _comparable(self, one: ColumnRef, other: ColumnRef) -> bool:
         """Columns with the same text may be of two kinds: id::text = ref."""
         kinds = {self._branch.kinds.get(each) for each in (one, other)}
         return len(kinds) == 1 and None not in kinds
 
     # The query
 
-    def _by_query(self, selected: Term, chosen: list[int], before: Mapping[int, int]) -> Way:
+    def _by_query(self, selected: Term, chosen: list[int], before: Mapping[int, int]) -> IdPath:
         names = self._names(chosen)
         known = [self._changed.number]
         tests: list[Term] = []
@@ -153,7 +153,7 @@ class _Search:
             text += f" where {' and '.join(conditions)}"
         names[self._changed.number] = self._name_of(self._changed, {names[each] for each in chosen})
         reason = " and ".join(dict.fromkeys(self._sql(test, names) for test in tests))
-        return Way(None, text, reason or "entity_id is computed from it", tuple(hops))
+        return IdPath(None, text, reason or "entity_id is computed from it", tuple(hops))
 
     def _links(self, here: int, known: list[int], before: Mapping[int, int]) -> list[Term]:
         """The conditions between an occurrence and those before it."""
@@ -212,7 +212,7 @@ class _Search:
             for part in term.parts
         )
 
-    def _direct_reason(self, own: Column) -> str:
+    def _direct_reason(self, own: ColumnRef) -> str:
         names = {each.number: self._name_of(each, set()) for each in self._branch.occurrences}
         own_name = self._sql(Term((own,)), names)
         if own == self._root.column:
@@ -237,9 +237,9 @@ def _in_force(branch: Branch, changed: Occurrence, root: Term) -> list[Condition
         there |= more
 
 
-def _classes(pairs: Iterable[tuple[Column, Column]]) -> dict[Column, frozenset[Column]]:
+def _classes(pairs: Iterable[tuple[ColumnRef, ColumnRef]]) -> dict[ColumnRef, frozenset[ColumnRef]]:
     """Columns that are equal through any chain of pairs."""
-    found: dict[Column, frozenset[Column]] = {}
+    found: dict[ColumnRef, frozenset[ColumnRef]] = {}
     for one, other in pairs:
         merged = found.get(one, frozenset({one})) | found.get(other, frozenset({other}))
         found.update(dict.fromkeys(merged, merged))
@@ -249,7 +249,7 @@ def _classes(pairs: Iterable[tuple[Column, Column]]) -> dict[Column, frozenset[C
 def _turned(term: Term, first: int) -> Term:
     """An equality of two columns begins with that of the table that is joined, as people write it."""
     match term.parts:
-        case (Column() as left, " = ", Column() as right) if left.occurrence != first:
+        case (ColumnRef() as left, " = ", ColumnRef() as right) if left.occurrence != first:
             return Term((right, " = ", left))
     return term
 

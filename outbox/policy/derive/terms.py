@@ -14,7 +14,7 @@ EXPLICIT_CAST, IMPLICIT_CAST = 1, 2
 _TEXT = "text"
 
 
-class Column(NamedTuple):
+class ColumnRef(NamedTuple):
     """Column `number` of the table occurrence `occurrence`."""
 
     occurrence: int
@@ -26,17 +26,17 @@ class Term:
     """`parts` is its SQL with columns in between. `column`: the column whose text is always that of the term.
     `barriers`: subqueries in which a row can change the term of other rows (LIMIT, a window)."""
 
-    parts: tuple[str | Column, ...]
+    parts: tuple[str | ColumnRef, ...]
     type_oid: int = 0
-    column: Column | None = None
+    column: ColumnRef | None = None
     constant: str | None = None
     is_null: bool = False
     strict: bool = True
     barriers: frozenset[int] = frozenset()
 
     @property
-    def columns(self) -> list[Column]:
-        return [part for part in self.parts if isinstance(part, Column)]
+    def columns(self) -> list[ColumnRef]:
+        return [part for part in self.parts if isinstance(part, ColumnRef)]
 
     @property
     def occurrences(self) -> frozenset[int]:
@@ -45,7 +45,7 @@ class Term:
 
 def joined(pieces: tuple[str | Term, ...], *, type_oid: int = 0, strict: bool = True) -> Term:
     """One term of pieces of SQL and of terms."""
-    parts: list[str | Column] = []
+    parts: list[str | ColumnRef] = []
     terms = [piece for piece in pieces if isinstance(piece, Term)]
     for piece in pieces:
         parts.extend(piece.parts if isinstance(piece, Term) else [piece])

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from outbox.errors import Conflict, OutboxError
-from outbox.policy.derive.derivation import Derivation, Derived, Refused, derive
+from outbox.errors import Conflict, OutboxError, SchemaMismatch
+from outbox.policy.derive.derivation import Derivation, Derived, NotDerived, derive
 from outbox.policy.derive.paths import Hop
 from outbox.ports import Attachment, AttachResult, PlannedAttachment, ViewPlan
 from outbox.store.attach import attach, installed, tables
@@ -60,6 +60,8 @@ def plan(conn: Connection, view: str, ignored: Ignored | None = None) -> Planned
     for each in derived.attachments:
         try:
             made, done = _planned(conn, each, view, there)
+        except SchemaMismatch:
+            raise
         except OutboxError as error:
             problems += _why(each, error)
         else:
@@ -118,7 +120,7 @@ def _derived(conn: Connection, view: str, ignored: Ignored | None) -> Derivation
     return derive(catalogue, ignored)
 
 
-def _split(refused: Iterable[Refused], there: list[Installed]) -> tuple[list[Installed], list[Refused]]:
+def _split(refused: Iterable[NotDerived], there: list[Installed]) -> tuple[list[Installed], list[NotDerived]]:
     """What people have attached themselves where nothing can be derived, and what is left."""
     by_hand: list[Installed] = []
     uncovered = []
@@ -135,7 +137,7 @@ def _split(refused: Iterable[Refused], there: list[Installed]) -> tuple[list[Ins
     return by_hand, uncovered
 
 
-def _told(refused: Refused) -> str:
+def _told(refused: NotDerived) -> str:
     """With the commands that settle it."""
     table = refused.relation.sql
     example = Attachment(table, refused.entity_type, via=refused.all_ids or "select ...")
