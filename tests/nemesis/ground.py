@@ -26,7 +26,9 @@ from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.process import await_end
 from outbox.embedded.server import remove_abandoned
 from outbox.embedded.stack import search_server
+from outbox.store.attach.attach import attach
 from outbox.store.schema.migrate import migrate
+from tests.nemesis import linked
 from tests.nemesis.wire import Wire
 
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -92,6 +94,8 @@ class Ground:
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             connection.execute(STEPS.read_bytes())
             connection.execute(SCHEMA.read_bytes())
+            for table, way in linked.ATTACHED:
+                attach(connection, table, entity_type=linked.KIND, **way)
             # A neighbour's table and index on the same servers: nobody may touch them (I17).
             connection.execute("create table neighbour as select g as n from generate_series(1, 100) g")
 
