@@ -44,6 +44,13 @@ DATABASE_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ELASTIC_DOWN = (ApiError, TransportError)
 
 
+def make_tables(connection: psycopg.Connection[Any]) -> None:
+    """And attach those of the linked part."""
+    connection.execute(SCHEMA.read_bytes())
+    for table, way in linked.ATTACHED:
+        attach(connection, table, entity_type=linked.KIND, **way)
+
+
 class Ground:
     """`with Ground(seed, release) as ground:`. Reads go past the proxies; workers and people go through them.
 
@@ -93,9 +100,7 @@ class Ground:
         migrate(self.database_url, log=self.WITH_LOG, by_entity=True)
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             connection.execute(STEPS.read_bytes())
-            connection.execute(SCHEMA.read_bytes())
-            for table, way in linked.ATTACHED:
-                attach(connection, table, entity_type=linked.KIND, **way)
+            make_tables(connection)
             # A neighbour's table and index on the same servers: nobody may touch them (I17).
             connection.execute("create table neighbour as select g as n from generate_series(1, 100) g")
 
