@@ -205,7 +205,7 @@ READER = {
     "event_log": "is_there installation slot days",
     "events": "entity_id_type",
     # Not done_lately, which must tell events with payloads from others: doctor says that it may not.
-    "examination": "server lacking_privileges missing_roles equal_versions sample_of_entities version_raised",
+    "examination": "server lacking_privileges missing_roles may_create equal_versions sample_of_entities version_raised",
     "failures": "*",
     "inspection": "*",
     "overview": "*",
@@ -424,17 +424,44 @@ def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connect
 
 
 def test_every_function_with_the_owners_rights_searches_temporary_tables_last(whole: psycopg.Connection[Any]) -> None:
-    """And so does every other one of ours that names a path at all."""
+    """And searches no schema but the catalogue. Every other one of ours that names a path has pg_temp last too."""
     rows = whole.execute(
         "select proname from pg_proc, lateral (select string_agg(c, ';') as path from unnest(proconfig) as c"
         " where c like 'search_path=%') as its where pronamespace = 'public'::regnamespace"
-        " and case when prosecdef then its.path is distinct from 'search_path=pg_catalog, public, pg_temp'"
+        " and case when prosecdef then its.path is distinct from 'search_path=pg_catalog, pg_temp'"
         "          else its.path not like '%, pg_temp' end"
     ).fetchall()
     assert rows == []
     assert whole.execute("select proconfig from pg_proc where proname = 'search_outbox_guard'").fetchall() == [
-        (["search_path=pg_catalog, public, pg_temp"],)
+        (["search_path=pg_catalog, pg_temp"],)
     ]
+
+
+# Functions that fit our calls better than PostgreSQL's own, in the schema of the outbox.
+BAITS = [
+    ("hashtextextended(text, integer)", "bigint", "select search_outbox_raise_version(5)"),
+    ("setval(text, bigint)", "bigint", "select search_outbox_raise_version(5)"),
+    ("nextval(text)", "bigint", "update search_outbox_events set seq = null"),
+    ("format(text, text)", "text", "select search_outbox_grant_roles()"),
+    ("quote_ident(name)", "text", "select search_outbox_grant_roles()"),
+    ("format(text, text, text)", "text", "select search_outbox_log_days(20)"),
+]
+
+
+@pytest.mark.parametrize(("bait", "result", "act"), BAITS, ids=[row[0] for row in BAITS])
+def test_a_function_that_others_create_in_our_schema_never_runs_with_the_owners_rights(
+    whole: psycopg.Connection[Any], stranger: str, bait: str, result: str, act: str
+) -> None:
+    whole.execute("grant create on schema public to public")
+    whole.execute("create sequence caught; grant all on sequence caught to public")  # keeps what is rolled back
+    whole.execute(INSERTED)
+    with psycopg.connect(stranger, autocommit=True) as attacker:
+        attacker.execute(
+            f"create function public.{bait} returns {result} language plpgsql as"
+            f" $f$ begin perform nextval('public.caught'::regclass); return null; end $f$".encode()
+        )
+    whole.execute(act.encode())
+    assert whole.execute("select is_called from caught").fetchone() == (False,)
 
 
 def test_no_function_with_the_owners_rights_is_for_everybody(whole: psycopg.Connection[Any], roles: Roles) -> None:
