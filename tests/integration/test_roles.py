@@ -149,7 +149,7 @@ PROJECTOR = {
     "audit": "write head prune_step cutoff",
     "discards": "tell",
     "documents": "*",
-    "entity_types": "declared declare take_back raise_revision kept_by_view",
+    "entity_types": "declared declared_of declare take_back raise_revision kept_by_view",
     "event_log": "*",
     "events": "*",
     "inspection": "*",
@@ -205,7 +205,8 @@ READER = {
     "event_log": "is_there installation slot days",
     "events": "entity_id_type",
     # Not done_lately, which must tell events with payloads from others: doctor says that it may not.
-    "examination": "server lacking_privileges missing_roles may_create equal_versions sample_of_entities version_raised",
+    "examination": "server lacking_privileges missing_roles may_create equal_versions sample_of_entities"
+    " version_raised",
     "failures": "*",
     "inspection": "*",
     "overview": "*",

@@ -196,9 +196,9 @@ def roles(store: DoctorStore) -> Iterator[Finding]:
 
 
 def creators(store: DoctorStore) -> Iterator[Finding]:
-    """A function that fits a call better than PostgreSQL's own runs with the rights of whoever runs our queries. BAD only
-    where somebody can log in and do it: PUBLIC's right, which databases have that began before PostgreSQL 15, harms nobody
-    where the owner is alone."""
+    """A function that fits a call better than PostgreSQL's own runs with the rights of whoever runs our queries. BAD
+    only where somebody can log in and do it: PUBLIC's right, which databases have that began before PostgreSQL 15,
+    harms nobody where the owner is alone."""
     rows = store.may_create()
     if not rows:
         yield Finding("schema_rights", Level.OK, "only its owner can create anything in the outbox's schema")
@@ -206,8 +206,8 @@ def creators(store: DoctorStore) -> Iterator[Finding]:
     schema, everybody = rows[0]["schema"], rows[0]["everybody"]
     logins = ", ".join(row["role"] for row in rows)
     remedy = (
-        f"`revoke create on schema {schema} from {'public' if everybody else logins}`, as the schema's owner. A role that must"
-        " create tables there is then granted it by name, and trusted like the owner; or it gets a schema of its own."
+        f"`revoke create on schema {schema} from {'public' if everybody else logins}`, as its owner. A role that"
+        " must create tables there is granted it by name, and trusted like the owner; or it gets a schema of its own."
     )
     detail = f"may create functions in schema {schema}, and so act as the projector or the owner: {logins}"
     yield Finding("schema_rights", Level.BAD, detail, remedy)
