@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
 from outbox.errors import NotPermitted
+from outbox.policy.audit import Actor, Source
 from outbox.ports import Level
+from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database
 from outbox.store.queries import queries, topics
 from outbox.store.schema.migrate import migrate
@@ -559,6 +562,52 @@ def test_an_operator_cannot_erase_the_trail(roles: Roles, connection: psycopg.Co
 LIMITS = "select name, setting from pg_settings where name in ({})".format(
     "'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'"
 )
+
+
+def audited(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    asked = "select action, actor, source, login, detail ->> 'status' from search_outbox_audit order by id"
+    return connection.execute(asked.encode()).fetchall()
+
+
+def test_what_is_discarded_or_deleted_by_sql_is_audited_with_its_login(
+    roles: Roles, connection: psycopg.Connection[Any]
+) -> None:
+    for _ in range(3):
+        connection.execute(INSERTED)
+    me = roles.name("operator")
+    with roles.connect("operator") as operator:
+        operator.execute(
+            "update search_outbox_events set status = 'discarded' where id in (select id from"
+            " search_outbox_events order by seq limit 1)"
+        )
+        operator.execute("update search_outbox_events set status = 'failed' where status = 'pending'")
+        with operator.transaction():
+            operator.execute("delete from search_outbox_events where status = 'failed'")
+            assert len(audited(connection)) == 1, "the commit writes them"
+        operator.execute("delete from search_outbox_events")  # the discarded one, as a prune does
+    deleted = ("EVENT_DELETED", me, "sql", me, "failed")
+    assert audited(connection) == [("EVENT_DISCARDED", me, "sql", me, None), deleted, deleted]
+
+
+def test_a_row_that_an_operator_inserts_has_the_operators_login(
+    roles: Roles, connection: psycopg.Connection[Any]
+) -> None:
+    with roles.connect("operator") as operator:
+        operator.execute(
+            "insert into search_outbox_audit (action, actor, role, source, login)"
+            " values ('PAUSED', 'alice', 'admin', 'console', 'search_outbox_console')"
+        )
+        with pytest.raises(psycopg.Error, match="INSERT only"):
+            connection.execute("update search_outbox_audit set login = null")
+    assert audited(connection) == [("PAUSED", "alice", "console", roles.name("operator"), None)]
+
+
+def test_what_the_program_discards_is_audited_once(roles: Roles, connection: psycopg.Connection[Any]) -> None:
+    (id,) = connection.execute(f"{INSERTED} returning id".encode()).fetchone() or (None,)
+    with closing(Database(roles.url("operator"), size=1, application="test")) as pool:
+        pool.open()
+        assert PostgresDiscards(pool).discard(id, Actor("alice", Source.CLI), "why") is not None
+    assert audited(connection) == [("EVENT_DISCARDED", "alice", "cli", roles.name("operator"), None)]
 
 
 def page_limits() -> dict[str, dict[str, str]]:
