@@ -1,7 +1,7 @@
 """What the daemon and the operations need from the outside, as protocols. Real ones live in store/ and sink/."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -145,7 +145,7 @@ class EventStore(Protocol):
         """Those whose entity has a delete event of whatever state."""
         ...
 
-    def lately_done(self, entity_type: str, most: int) -> Sequence[Named]:
+    def lately_done(self, types: Sequence[str], most: int) -> Sequence[Named]:
         """Entities of this type that were projected lately, and were there."""
         ...
 
@@ -305,8 +305,8 @@ class DocumentSource(Protocol):
         """Whether there is a view."""
         ...
 
-    def has_type(self, entity_type: str) -> bool:
-        """Whether the view has any entity of this type. Raises DocumentsUnavailable."""
+    def types_in_view(self, types: Sequence[str]) -> Set[str]:
+        """Of these types, those that the view has an entity of. Raises DocumentsUnavailable."""
         ...
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:

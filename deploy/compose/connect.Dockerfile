@@ -14,5 +14,4 @@ USER root
 RUN mkdir -p /var/lib/connect && chown appuser:appuser /var/lib/connect
 USER appuser
 ENV KAFKA_HEAP_OPTS=-Xmx512m
-EXPOSE 8083
 CMD ["/opt/kafka/bin/connect-standalone.sh", "/etc/connect/worker.properties", "/etc/connect/outbox-log.properties"]

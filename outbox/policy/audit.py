@@ -16,6 +16,7 @@ class Action(StrEnum):
     REPLAY_BATCH_SUMMARY = "REPLAY_BATCH_SUMMARY"
     REPLAY_CANCELLED = "REPLAY_CANCELLED"
     EVENT_DISCARDED = "EVENT_DISCARDED"
+    EVENT_DELETED = "EVENT_DELETED"
     FLUSH_SUMMARY = "FLUSH_SUMMARY"
     EVENT_REQUESTED = "EVENT_REQUESTED"
     PAUSED = "PAUSED"
@@ -42,6 +43,7 @@ class Source(StrEnum):
     API = "api"
     CONSOLE = "console"
     DAEMON = "daemon"
+    SQL = "sql"  # none of them: statements of one's own, found by PostgreSQL
 
 
 @dataclass(frozen=True, slots=True)

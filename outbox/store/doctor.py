@@ -25,6 +25,7 @@ from outbox.store.view_shape import NEEDED_COLUMNS, ViewShape, read_shape
 TIME_LIMIT_MS: Final = 5_000
 SAMPLE_ROWS: Final = 1_000
 SAMPLE_LOOKUPS: Final = 50
+SAMPLE_ROLES: Final = 5
 
 # What each kind of work does with the tables; enough to tell them apart (sql/0013_roles.sql has all of it).
 NEEDED_RIGHTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -104,6 +105,10 @@ class PostgresDoctor:
 
     def missing_roles(self) -> Sequence[str]:
         return [row["role"] for row in self._rows("missing_roles")]
+
+    def may_create(self) -> Sequence[Row]:
+        """Logins that may put functions into our schema, though nobody need trust them."""
+        return self._rows("may_create", most=SAMPLE_ROLES)
 
     def view_columns(self) -> Mapping[str, str]:
         """The columns of the view with their types; empty where there is no view."""

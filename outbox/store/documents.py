@@ -78,12 +78,12 @@ class ViewDocuments:
             assert row is not None
             return int(row[0])
 
-    def has_type(self, entity_type: str) -> bool:
-        """Whether the view has any entity of this type. Raises DocumentsUnavailable."""
+    def types_in_view(self, types: Sequence[str]) -> set[str]:
+        """Of these types, those that the view has an entity of. Raises DocumentsUnavailable."""
         try:
             with self._asking() as connection:
-                row = connection.execute(self._query(connection, "has_type"), {"entity_type": entity_type}).fetchone()
-                return bool(row and row[0])
+                query = self._query(connection, "types_in_view")
+                return {row[0] for row in connection.execute(query, {"types": list(types)}).fetchall()}
         except psycopg.Error as error:  # of a function that is run for each row
             raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
 

@@ -320,7 +320,7 @@ class StreamEvents:
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
         return self._records.deleted(events)
 
-    def lately_done(self, entity_type: str, most: int) -> Sequence[Event]:
+    def lately_done(self, types: Sequence[str], most: int) -> Sequence[Event]:
         """The table has none of them: only what this process has found counts."""
         return ()
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
 from outbox.errors import NotPermitted
+from outbox.policy.audit import Actor, Source
 from outbox.ports import Level
+from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database
 from outbox.store.queries import queries, topics
 from outbox.store.schema.migrate import migrate
@@ -151,7 +154,7 @@ PROJECTOR = {
     "coverage": "coverage is_in_use ignored",
     "documents": "*",
     "fanouts": "read open_refreshes write_page",
-    "entity_types": "declared declare take_back raise_revision kept_by_view",
+    "entity_types": "declared declared_of declare take_back raise_revision kept_by_view",
     "event_log": "*",
     "events": "*",
     "inspection": "*",
@@ -209,7 +212,8 @@ READER = {
     "event_log": "is_there installation slot days",
     "events": "entity_id_type",
     # Not done_lately, which must tell events with payloads from others: doctor says that it may not.
-    "examination": "server lacking_privileges missing_roles equal_versions sample_of_entities version_raised",
+    "examination": "server lacking_privileges missing_roles may_create equal_versions sample_of_entities"
+    " version_raised",
     "failures": "*",
     "inspection": "*",
     "overview": "*",
@@ -473,17 +477,44 @@ def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connect
 
 
 def test_every_function_with_the_owners_rights_searches_temporary_tables_last(whole: psycopg.Connection[Any]) -> None:
-    """And so does every other one of ours that names a path at all."""
+    """And searches no schema but the catalogue. Every other one of ours that names a path has pg_temp last too."""
     rows = whole.execute(
         "select proname from pg_proc, lateral (select string_agg(c, ';') as path from unnest(proconfig) as c"
         " where c like 'search_path=%') as its where pronamespace = 'public'::regnamespace"
-        " and case when prosecdef then its.path is distinct from 'search_path=pg_catalog, public, pg_temp'"
+        " and case when prosecdef then its.path is distinct from 'search_path=pg_catalog, pg_temp'"
         "          else its.path not like '%, pg_temp' end"
     ).fetchall()
     assert rows == []
     assert whole.execute("select proconfig from pg_proc where proname = 'search_outbox_guard'").fetchall() == [
-        (["search_path=pg_catalog, public, pg_temp"],)
+        (["search_path=pg_catalog, pg_temp"],)
     ]
+
+
+# Functions that fit our calls better than PostgreSQL's own, in the schema of the outbox.
+BAITS = [
+    ("hashtextextended(text, integer)", "bigint", "select search_outbox_raise_version(5)"),
+    ("setval(text, bigint)", "bigint", "select search_outbox_raise_version(5)"),
+    ("nextval(text)", "bigint", "update search_outbox_events set seq = null"),
+    ("format(text, text)", "text", "select search_outbox_grant_roles()"),
+    ("quote_ident(name)", "text", "select search_outbox_grant_roles()"),
+    ("format(text, text, text)", "text", "select search_outbox_log_days(20)"),
+]
+
+
+@pytest.mark.parametrize(("bait", "result", "act"), BAITS, ids=[row[0] for row in BAITS])
+def test_a_function_that_others_create_in_our_schema_never_runs_with_the_owners_rights(
+    whole: psycopg.Connection[Any], stranger: str, bait: str, result: str, act: str
+) -> None:
+    whole.execute("grant create on schema public to public")
+    whole.execute("create sequence caught; grant all on sequence caught to public")  # keeps what is rolled back
+    whole.execute(INSERTED)
+    with psycopg.connect(stranger, autocommit=True) as attacker:
+        attacker.execute(
+            f"create function public.{bait} returns {result} language plpgsql as"
+            f" $f$ begin perform nextval('public.caught'::regclass); return null; end $f$".encode()
+        )
+    whole.execute(act.encode())
+    assert whole.execute("select is_called from caught").fetchone() == (False,)
 
 
 def test_no_function_with_the_owners_rights_is_for_everybody(whole: psycopg.Connection[Any], roles: Roles) -> None:
@@ -580,6 +611,53 @@ def test_an_operator_cannot_erase_the_trail(roles: Roles, connection: psycopg.Co
 LIMITS = "select name, setting from pg_settings where name in ({})".format(
     "'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'"
 )
+
+
+def audited(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    asked = "select action, actor, source, login, detail ->> 'status' from search_outbox_audit order by id"
+    return connection.execute(asked.encode()).fetchall()
+
+
+def test_what_is_discarded_or_deleted_by_sql_is_audited_with_its_login(
+    roles: Roles, connection: psycopg.Connection[Any]
+) -> None:
+    for _ in range(3):
+        connection.execute(INSERTED)
+    me = roles.name("operator")
+    with roles.connect("operator") as operator:
+        operator.execute(
+            "update search_outbox_events set status = 'discarded' where id in (select id from"
+            " search_outbox_events order by seq limit 1)"
+        )
+        operator.execute("update search_outbox_events set status = 'failed' where status = 'pending'")
+        with operator.transaction():
+            operator.execute("delete from search_outbox_events where status = 'failed'")
+            assert len(audited(connection)) == 1, "the commit writes them"
+        operator.execute("delete from search_outbox_events")  # the discarded one, as a prune does
+    deleted = ("EVENT_DELETED", me, "sql", me, "failed")
+    assert audited(connection) == [("EVENT_DISCARDED", me, "sql", me, None), deleted, deleted]
+
+
+def test_a_row_that_an_operator_inserts_has_the_operators_login(
+    roles: Roles, connection: psycopg.Connection[Any]
+) -> None:
+    with roles.connect("operator") as operator:
+        operator.execute(
+            "insert into search_outbox_audit (action, actor, role, source, login)"
+            " values ('PAUSED', 'alice', 'admin', 'console', 'search_outbox_console')"
+        )
+        with pytest.raises(psycopg.Error, match="INSERT only"):
+            connection.execute("update search_outbox_audit set login = null")
+    assert audited(connection) == [("PAUSED", "alice", "console", roles.name("operator"), None)]
+
+
+def test_what_the_program_discards_is_audited_once(roles: Roles, connection: psycopg.Connection[Any]) -> None:
+    made = connection.execute(f"{INSERTED} returning id".encode()).fetchone()
+    assert made is not None
+    with closing(Database(roles.url("operator"), size=1, application="test")) as pool:
+        pool.open()
+        assert PostgresDiscards(pool).discard(made[0], Actor("alice", Source.CLI), "why") is not None
+    assert audited(connection) == [("EVENT_DISCARDED", "alice", "cli", roles.name("operator"), None)]
 
 
 def page_limits() -> dict[str, dict[str, str]]:

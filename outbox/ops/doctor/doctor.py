@@ -58,6 +58,7 @@ class Doctor:
             return False
         yield from guarded("privileges", lambda: database.privileges(self.store))
         yield from guarded("roles", lambda: database.roles(self.store))
+        yield from guarded("schema_rights", lambda: database.creators(self.store))
         yield from guarded("documents", lambda: documents.view(self.store, self.wanted.view))
         yield from guarded("types", lambda: documents.types(self.store))
         yield from guarded("attached", lambda: documents.attached(self.store.attachments()))

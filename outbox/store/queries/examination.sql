@@ -36,6 +36,21 @@ select named.role
           from unnest(array['producer', 'projector', 'operator', 'reader']) as suffix) named
  where to_regrole(quote_ident(named.role)) is null
 
+-- name: may_create
+-- Reads: logins that may put functions into the schema of the outbox, and are not trusted anyway, as are
+-- superusers and the owners of the tables and of the schema. `everybody`: because PUBLIC may.
+select quote_ident(n.nspname) as schema, quote_ident(r.rolname) as role, everybody.may as everybody
+  from pg_class c
+  join pg_namespace n on n.oid = c.relnamespace
+  join pg_roles r on r.rolcanlogin and not r.rolsuper
+   and has_database_privilege(r.oid, current_database(), 'connect') and has_schema_privilege(r.oid, n.oid, 'create')
+   and not pg_has_role(r.oid, c.relowner, 'member') and not pg_has_role(r.oid, n.nspowner, 'member')
+ cross join lateral (select exists (select from aclexplode(n.nspacl) a
+                                     where a.grantee = 0 and a.privilege_type = 'CREATE') as may) everybody
+ where c.oid = 'search_outbox_events'::regclass
+ order by r.rolname
+ limit %(most)s
+
 -- name: looked_up_open
 -- Reads: is any of the first open rows without a payload?
 select exists (select from (
