@@ -92,6 +92,7 @@ def with_event(text: str) -> MadeRecord:
 HUGE = b"{" + b" " * record.LARGEST_BYTES
 UNREADABLES = {
     "no headers at all": (MadeRecord(3), "header id is missing"),
+    "a null event and nothing else": (MadeRecord(3, of_headers=(("event", None),)), "header id is missing"),
     "one header missing": (without(a_record(3), "op"), "header op is missing"),
     "no version": (without(a_record(3), "event_version"), "event_version is missing"),
     "a null header": (a_record(3, op=None), "a header is not UTF-8 text"),  # type: ignore[arg-type]
