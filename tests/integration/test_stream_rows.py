@@ -349,3 +349,76 @@ def test_a_role_that_may_not_store_is_refused_with_the_grant_that_it_lacks(
             connection.execute("drop owned by reads_only")
             connection.execute("drop role reads_only")
     assert "grant insert on search_outbox_events" in str(MayNotStore())
+
+
+LATER = RetryLater(60.0, BUSY)
+ENDED = None  # the work on it ended in an unexpected error: a suspect
+NEW = {"a retry": LATER, "a failure": FAILED, "a brake": braked(REFUSED), "a suspect": ENDED}
+OPENED = {"a retry": "pending", "a failure": "failed", "a brake": "pending", "a suspect": "pending"}
+HAVE = {
+    "pending": "status = 'pending', processed_at = null, next_retry_at = now() + interval '1 hour'",
+    "processing": "status = 'processing', processed_at = null, lease_token = gen_random_uuid()",
+    "failed": "status = 'failed', processed_at = null, failed_at = now()",
+    "discarded": "status = 'discarded'",
+    "done": "status = 'done'",
+}
+
+
+@pytest.mark.parametrize("new", NEW)
+@pytest.mark.parametrize("have", HAVE)
+def test_a_record_passes_only_with_a_row_that_is_open_or_that_a_person_has(
+    queue: EventTable, records: PostgresRecords, have: str, new: str
+) -> None:
+    """Its index was lost and the group's offsets set back: what the row was before says nothing of the index."""
+    record = a_record(1, "a", version=6)
+    records.store([a_row(record, FAILED)])
+    queue.connection.execute("update search_outbox_events set status = 'done', processed_at = now(), failed_at = null")
+    queue.connection.execute(f"update search_outbox_events set {HAVE[have]}".encode())
+    for _ in range(2):
+        records.store([a_row(record, NEW[new])])
+    found = [row.status for row in queue.rows()]
+    expected = {"done": [OPENED[new]], "processing": ["processing", OPENED[new]]}
+    assert found == expected.get(have, [have])
+    if have == "done":
+        (row,) = queue.rows()
+        assert (row.processed_at, row.failed_at is not None) == (None, OPENED[new] == "failed")
+        assert queue.value("select payload::text from search_outbox_events") == '{"n": 1}'
+
+
+@pytest.mark.parametrize("new", NEW)
+def test_a_second_row_that_is_done_is_opened_again_too(queue: EventTable, records: PostgresRecords, new: str) -> None:
+    record = a_record(1, "a", version=6)
+    records.store([a_row(record, FAILED)])
+    queue.connection.execute(f"update search_outbox_events set failed_at = null, {HAVE['processing']}".encode())
+    records.store([a_row(record, FAILED)])
+    queue.connection.execute(
+        "update search_outbox_events set status = 'done', processed_at = now(), failed_at = null where status = 'failed'"
+    )
+    records.store([a_row(record, NEW[new])])
+    assert [row.status for row in queue.rows()] == ["processing", OPENED[new]]
+
+
+def test_an_index_that_is_lost_is_filled_again_from_the_topic_although_it_refuses_some(
+    queue: EventTable, stream: Stream
+) -> None:
+    """Thirty of them were refused the first time too, and their rows are done."""
+    for n in range(100):
+        stream.put(str(n), "delete" if n % 10 == 9 else "upsert", version=n + 1)
+    stream.refuse(*map(str, range(30)), failure=BUSY)
+    stream.run()
+    stream.refuse()
+    queue.make_due()
+    while stream.table().run() is not None:
+        pass
+    assert set(queue.counts()) == {"done"}
+    stream.sink.documents.clear()
+    stream.refuse(*map(str, range(0, 100, 3)), failure=BUSY)
+    stream.again(0)
+    stream.run()
+    assert stream.committable == 100
+    stream.refuse()
+    queue.make_due()
+    while stream.table().run() is not None:
+        pass
+    assert set(queue.counts()) == {"done"}
+    assert {id for _, id in stream.sink.documents} == {f"article:{n}" for n in range(100) if n % 10 != 9}
