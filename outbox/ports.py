@@ -370,6 +370,14 @@ class Holder(NamedTuple):
     heartbeat_seconds: float
 
 
+class Other(NamedTuple):
+    """Another worker: what it writes where (`Projects`, as stored), its id, and its process."""
+
+    projects: Mapping[str, Any]
+    worker_id: str
+    holder: Holder
+
+
 class ControlRow(NamedTuple):
     """One control set by an operator, as stored. `kind`: pause or let_fail; `scope`: `*`, `type:T` or `let_fail:F`."""
 

@@ -94,7 +94,7 @@ _READ: Final = cast("Callable[[tuple[Event, float | None]], Read]", partial(tupl
 def headers_of(message: Message) -> Headers:
     """The only way to the headers of a record. For a name that is not UTF-8 the client sets an error, and returns and
     keeps a list with a hole, which ends the process by SIGSEGV when it is read (2.16). So another list takes its
-    place. Python calls a method that it has often called without looking for such an error: hence `methodcaller`."""
+    place. Python calls a method that it has often called without a check for such an error: hence `methodcaller`."""
     try:
         return _HEADERS(message) or ()
     except Exception:

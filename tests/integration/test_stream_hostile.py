@@ -47,7 +47,7 @@ class Place:
         return first
 
     def row_of(self, offset: int) -> Any:
-        (row,) = self.queue.rows("idempotency_key = %(key)s", key=f"kafka:{self.topic}:0:{offset}")
+        (row,) = self.queue.rows("idempotency_key = %(key)s", key=f"kafka:{self.topic}:0:{offset}@{self.group}")
         return row
 
 
@@ -57,7 +57,7 @@ def place(
 ) -> Iterator[Place]:
     es.indices.put_mapping(index=index, dynamic=False)
     settings = KafkaSettings(bootstrap_servers=kafka.url, topic=topic, group=f"hostile-{topic}")
-    records = PostgresRecords(queue.pool(), queue.store(), owner="w1")
+    records = PostgresRecords(queue.pool(), queue.store(), owner="w1", group=settings.group)
     with elastic_sink(elastic_url) as sink, joined(settings, records, sink, index=index) as member:
         yield Place(kafka, topic, member, queue, lambda id: es.exists(index=index, id=id).body)
 

@@ -108,3 +108,12 @@ select coalesce(array_agg(attname::text order by attnum), '{}') from pg_attribut
 -- name: now
 -- Reads: the database's clock, in seconds since 1970.
 select extract(epoch from clock_timestamp())::float8
+
+-- name: foreign
+-- Reads: an exception of another Kafka group that is still to be written. A topic's name has neither `@` nor `:`, so what
+-- follows the first `@` of a key is the group, and an id where the key was taken; older keys have none.
+select id, idempotency_key from search_outbox_events
+ where processed_at is null
+   and idempotency_key like 'kafka:%%@%%'
+   and regexp_replace(substr(idempotency_key, strpos(idempotency_key, '@') + 1), ':[0-9a-f-]{36}$', '') <> %(group)s
+ limit 1
