@@ -1,7 +1,7 @@
 """Keeps the exceptions of a stream as rows of `search_outbox_events`, and answers what records are checked against.
 Decides nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
@@ -131,6 +131,11 @@ class PostgresRecords:
         """A question less for every batch of a backlog: lanes waited for it for a tenth of their time."""
         self._id_type = self._id_type or entity_id_type(connection)
         return typed(self._sql[name], self._id_type)
+
+    def unseen(self, transactions: Iterable[int]) -> set[int]:
+        with self._database.connection() as connection:
+            rows = connection.execute(self._sql["unseen"], {"transactions": list(transactions)}).fetchall()
+            return {row[0] for row in rows}
 
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
         return self._events.deleted(events)

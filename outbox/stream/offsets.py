@@ -170,7 +170,7 @@ def _reader(member: Any, topic: str) -> GroupReader:
 
 
 def _seen(message: Any) -> RecordSeen:
-    event, occurred_at = read(message, 0.0)
+    event, occurred_at, _ = read(message, 0.0)
     key, origin = message.key() or b"", dict(headers_of(message)).get(ORIGIN) or b""
     return RecordSeen(
         message.partition(),

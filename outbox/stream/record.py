@@ -1,9 +1,9 @@
 """Reads a Kafka record as an event, or says by its class why it is none. Pure.
 
 The contract: the key is `entity_type:entity_id`; the value is the payload byte for byte, or nothing; everything else is
-in headers. Our connector writes two: `id`, and `event`, a JSON array of the fields of `Described`. Other producers may
-write each field as a header of its own. The version is the event's own. An offset is no version: it starts anew with
-the topic, and says in which order a connector wrote.
+in headers. Our connector writes two: `id`, and `event`, a JSON array of the fields of `Described`, with the transaction
+behind them. Other producers may write each field as a header of its own. The version is the event's own. An offset is
+no version: it starts anew with the topic, and says in which order a connector wrote.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -79,16 +79,19 @@ _TYPES: Final = (
     frozenset({bool, _NULL}),
     frozenset({str, _NULL}),
 )
+_FIELDS: Final = len(_TYPES)
 
 
 class Read(NamedTuple):
-    """`occurred_at`: seconds since 1970 by the producer's database; None where it is not known."""
+    """`occurred_at`: seconds since 1970 by the producer's database; None where it is not known. `transaction`: the one
+    that wrote it there, where the record says so."""
 
     event: Event
     occurred_at: float | None
+    transaction: int | None = None
 
 
-_READ: Final = cast("Callable[[tuple[Event, float | None]], Read]", partial(tuple.__new__, Read))
+_READ: Final = cast("Callable[[tuple[Event, float | None, int | None]], Read]", partial(tuple.__new__, Read))
 
 
 def headers_of(message: Message) -> Headers:
@@ -139,8 +142,9 @@ def _columns(messages: Sequence[Message], now: float) -> list[Read] | None:
     if {*names} != {"id"} or {*more_names} != {"event"} or max(map(len, events)) > MOST_EVENT_BYTES:
         return None
     columns = list(zip(*map(orjson.loads, events), strict=True))
-    ops, versions, kinds, entities, routings, times, has_payloads, traceparents = columns
-    if not all(map(frozenset.issuperset, _TYPES, [{*map(type, column)} for column in columns])):
+    ops, versions, kinds, entities, routings, times, has_payloads, traceparents = columns[:_FIELDS]
+    transactions = columns[_FIELDS] if len(columns) > _FIELDS else repeat(None)
+    if not all(map(frozenset.issuperset, _TYPES, [{*map(type, column)} for column in columns[:_FIELDS]])):
         return None
     keys = list(map("{}:{}".format, kinds, entities))
     values = cast("list[bytes | None]", [message.value() for message in messages])
@@ -178,7 +182,7 @@ def _columns(messages: Sequence[Message], now: float) -> list[Read] | None:
         repeat(0),
         strict=False,  # what is repeated has no end
     )
-    return list(map(_READ, zip(map(_EVENT, rows), seconds, strict=True)))
+    return list(map(_READ, zip(map(_EVENT, rows), seconds, map(_transaction, transactions), strict=False)))
 
 
 def _event(message: Message, now: float, again: bool) -> Read:
@@ -190,7 +194,7 @@ def _event(message: Message, now: float, again: bool) -> Read:
     id, event = headers.get("id"), headers.get("event")
     if id is None:
         raise NotAnEvent("header id is missing")
-    found = _apart(headers) if event is None else _described(event)
+    found, transaction = (_apart(headers), None) if event is None else _described(event)
     key = f"{found.entity_type}:{found.entity_id}".encode()
     if len(key) + len(found.op.encode()) > MOST_NAME_BYTES or b"\x00" in key or "\x00" in found.op:
         raise NotAnEvent(TOO_LONG)
@@ -221,11 +225,11 @@ def _event(message: Message, now: float, again: bool) -> Read:
             0,
         )
     )
-    return _READ((made, seconds))
+    return _READ((made, seconds, transaction))
 
 
-def _described(text: bytes) -> Described:
-    """As our connector writes it."""
+def _described(text: bytes) -> tuple[Described, int | None]:
+    """As our connector writes it, with the transaction that follows."""
     if len(text) > MOST_EVENT_BYTES:
         raise NotAnEvent(TOO_LONG)
     try:
@@ -235,7 +239,12 @@ def _described(text: bytes) -> Described:
         usual = False
     if not usual or any(type(each) not in types for each, types in zip(found, _TYPES, strict=False)):
         raise NotAnEvent("header event is not the array that describes an event")
-    return Described(*found[: len(_TYPES)])
+    return Described(*found[:_FIELDS]), _transaction(found[_FIELDS]) if len(found) > _FIELDS else None
+
+
+def _transaction(number: object) -> int | None:
+    """Older records have none; what else stands there is for a later release."""
+    return number if type(number) is int and 0 < number <= LARGEST_VERSION else None
 
 
 def _apart(found: Mapping[str, bytes]) -> Described:
@@ -349,7 +358,7 @@ def _unreadable(message: Message, why: str) -> Event:
 
 def _names(found: Mapping[str, Any]) -> tuple[str, str]:
     try:
-        described = _described(found.get("event") or b"")
+        described, _ = _described(found.get("event") or b"")
     except NotAnEvent:
         return _shown(found.get("entity_type")), _shown(found.get("entity_id"))
     return _shown(described.entity_type), _shown(described.entity_id)

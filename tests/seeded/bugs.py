@@ -258,4 +258,9 @@ BUGS: Final = (
             _ROWS + "an_index_that_is_lost_is_filled_again_from_the_topic_although_it_refuses_some",
         ),
     ),
+    Bug(
+        "M42",
+        "a lookup does not wait until the transaction of its record is visible",
+        (_RECORDS + "a_lookup_waits_for_its_transaction_and_what_brings_its_payload_does_not",),
+    ),
 )

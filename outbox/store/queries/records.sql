@@ -117,3 +117,13 @@ select id, idempotency_key from search_outbox_events
    and idempotency_key like 'kafka:%%@%%'
    and regexp_replace(substr(idempotency_key, strpos(idempotency_key, '@') + 1), ':[0-9a-f-]{36}$', '') <> %(group)s
  limit 1
+
+-- name: unseen
+-- Reads: transactions whose changes a snapshot of now does not see, although a connector has read their commit: who
+-- commits is taken out of the list of running transactions after a synchronous standby has answered. A number that no
+-- transaction of this server holds is another server's, and nobody waits for it.
+select x from unnest(%(transactions)s::bigint[]) as x
+ where not pg_visible_in_snapshot(x::text::xid8, pg_current_snapshot())
+   and exists (select from pg_locks l
+                where l.locktype = 'transactionid' and l.granted and l.mode = 'ExclusiveLock'
+                  and l.transactionid = x::text::xid8::xid)
