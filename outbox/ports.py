@@ -186,6 +186,10 @@ class RecordStore(Protocol):
         """Of these upserts, those whose document has a newer delete that is done or in flight, by event id."""
         ...
 
+    def unseen(self, transactions: Iterable[int]) -> set[int]:
+        """Of these transactions those that are not over: a read would miss what they wrote."""
+        ...
+
     def deleted(self, events: Sequence[Event]) -> set[UUID]: ...
     def last_version(self) -> int: ...
     def raise_version(self, seen: int) -> int | None: ...
@@ -368,6 +372,14 @@ class Holder(NamedTuple):
     pid: int
     silent_seconds: float
     heartbeat_seconds: float
+
+
+class Other(NamedTuple):
+    """Another worker: what it writes where (`Projects`, as stored), its id, and its process."""
+
+    projects: Mapping[str, Any]
+    worker_id: str
+    holder: Holder
 
 
 class ControlRow(NamedTuple):

@@ -36,6 +36,7 @@ from outbox.facts import Announcer
 from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
+from outbox.policy.projection import Projects
 from outbox.policy.schema import SchemaState
 from outbox.policy.settle import RetryPolicy
 from outbox.sink.client import connect as connect_elastic
@@ -286,6 +287,12 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
             __version__,
             settings.lease.heartbeat_seconds,
             list(settings.worker.entity_types),
+            Projects(
+                settings.elastic.index,
+                settings.elastic.index_map,
+                frozenset(settings.worker.entity_types),
+                frozenset(settings.worker.exclude_entity_types),
+            ),
             announce,
             server=lambda: elastic.shown,
         ),

@@ -44,7 +44,7 @@ def streaming(
 ) -> Streaming:
     """Beside the table's claimer and projector, the same over records. They share the gate, the limits, the brakes and
     the judge: a pause is a pause for both."""
-    records = PostgresRecords(database, events, owner=settings.worker.id)
+    records = PostgresRecords(database, events, owner=settings.worker.id, group=settings.kafka.group)
     records.check()
     time = SourceTime(records.now, boottime)
     time.tend()

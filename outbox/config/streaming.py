@@ -45,8 +45,8 @@ class KafkaSettings(Section):
         pattern=r"^[\x21-\x7e]+$",
         accepts="1 to 200 ASCII characters without blanks",
     )
-    """The consumer group; all workers of one projection share it. Another index needs another group. Two projections in
-    one group would each get a part of the events."""
+    """The consumer group; all workers of one projection share it. Another index needs another group, and a database
+    of its own for its exceptions. Two projections in one group would each get a part of the events."""
     group_protocol: Literal["consumer", "classic"] = setting("KAFKA_GROUP_PROTOCOL", "consumer")
     """How the group shares partitions. `consumer` needs Kafka 4.0 or later; others keep their partitions while one is
     moved. `classic` works with older brokers, with the range assignor: every change stops all workers for a moment."""

@@ -32,6 +32,7 @@ from outbox.stream.record import Message, Read, is_tombstone, key_of, read, read
 
 PARKED: Final = Released("paused_type")  # stored unsent: a person has paused its entity type
 ENDED: Final = "workers ended with the batch that holds it"
+UNSEEN_SECONDS: Final = 0.05  # before a record whose transaction is not visible is handed out again
 CLOCK_SECONDS: Final = 10.0  # between two readings of the database's clock: clocks drift by far less meanwhile
 
 
@@ -123,6 +124,7 @@ class StreamEvents:
             for each in handed:
                 self._partitions.close(each, (), each.messages, 0.0)
             raise
+        parts = self._visible(parts)
         stopped = self._stopped_types()
         if stopped or any(each.partition.suspect for each in handed):
             parts = self._store_unsent(parts, stopped)
@@ -149,6 +151,26 @@ class StreamEvents:
             sent = {message.offset() for message in handed.messages[:back]}
             reads = [read(m, now, again=(m.offset() or 0) < again_below or m.offset() in sent) for m in messages]
         return RecordPart(handed, reads, messages, passed)
+
+    def _visible(self, parts: list[RecordPart]) -> list[RecordPart]:
+        """A connector may read a commit before snapshots see it, so a lookup would miss the change for which it is
+        done: such a record and what follows it in its partition waits, before it is sent or stored, and before a
+        version is drawn for it. What brings its own payload reads nothing."""
+        asked = {found.transaction for part in parts for found in part.reads if found.event.payload is None} - {None}
+        if not asked:
+            return parts
+        try:
+            unseen = self._records.unseen(each for each in asked if each is not None)
+        except DatabaseDown:
+            unseen = {each for each in asked if each is not None}
+        if not unseen:
+            return parts
+        ends = [_first_unseen(part, unseen) for part in parts]
+        for part, end in zip(parts, ends, strict=True):
+            if end < len(part.reads):
+                self._partitions.rest_for(part.handed.partition, UNSEEN_SECONDS)
+        cut = [self._cut(part, end) for part, end in zip(parts, ends, strict=True)]
+        return [part for part in cut if part.handed.messages]  # without one, a partition is another lane's already
 
     def _once_each(self, parts: list[RecordPart]) -> list[RecordPart]:
         """A verdict goes by the event's id, and a connector may send an event twice: the second copy, and what follows
@@ -369,7 +391,7 @@ class GivenVerdicts:
 def _exceptions(part: RecordPart, verdicts: GivenVerdicts) -> list[tuple[Fate, int]]:
     return [
         (fate(event, verdict, others_done=verdicts.some_done), place)
-        for place, (event, _) in enumerate(part.reads)
+        for place, (event, _, _) in enumerate(part.reads)
         if (verdict := verdicts.of(event)) is not DONE or event.op == DELETE
     ]
 
@@ -395,6 +417,13 @@ def _without(part: RecordPart, places: frozenset[int]) -> RecordPart:
     stored = [part.messages[place] for place in sorted(places)]
     messages = [part.messages[place] for place in kept]
     return RecordPart(part.handed, [part.reads[place] for place in kept], messages, [*part.passed, *stored])
+
+
+def _first_unseen(part: RecordPart, unseen: set[int]) -> int:
+    for place, found in enumerate(part.reads):
+        if found.transaction in unseen and found.event.payload is None:
+            return place
+    return len(part.reads)
 
 
 def _first_seen(part: RecordPart, seen: set[int]) -> int:

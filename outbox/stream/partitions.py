@@ -270,6 +270,10 @@ class Partitions:
         partition.waiting_bytes += weight
         self._bytes += weight
 
+    def rest_for(self, partition: Partition, seconds: float) -> None:
+        with self._changed:
+            partition.rest_until = max(partition.rest_until, self._clock() + seconds)
+
     def rest(self, partition: Partition) -> None:
         """Of a partition that needs PostgreSQL, which is down: longer each time, because each try costs its lane the
         wait for a connection."""

@@ -263,3 +263,40 @@ def test_records_with_which_workers_end_again_and_again_become_rows_that_are_tri
     row = connection.execute("select min(abandoned_count), count(distinct idempotency_key) from search_outbox_events")
     assert row.fetchone() == (1, 60)
     assert set(ground.documents()) == {str(n) for n in range(60)}
+
+
+def test_a_second_projection_on_one_database_does_not_start_and_takes_nothing_from_the_first(
+    ground: Ground, absent_index: str, connection: psycopg.Connection
+) -> None:
+    """Both had one queue of exceptions: each index lacked what the other's table lane had taken."""
+    ground.es.indices.put_mapping(index=ground.index, **STRICT)
+    first = ground.start(OUTBOX_HEARTBEAT_SECONDS="1")
+    first.wait_for_fact("stream.assigned")
+    other = {"KAFKA_GROUP": f"{ground.group}-2", "ELASTIC_INDEX": absent_index}
+    second = ground.start(**other)
+    assert second.wait() == 78, second.output
+    assert f"writes every entity type to {ground.index}, and this one to {absent_index}" in second.output
+    ground.put(an_event_record("bad", 1, value=b'{"extra": 1}'), an_event_record("good", 1))
+    ground.finish(first)
+    assert counts(connection) == {"failed": 1}
+    assert first.terminate() == 0
+    third = ground.start(**other)
+    assert third.wait() == 78, third.output
+    assert "Two projections need two databases" in third.output
+    connection.execute("update search_outbox_events set status = 'discarded' where status = 'failed'")
+    ground.start(**other).wait_for_fact("stream.assigned")
+
+
+def test_a_worker_of_the_table_with_another_index_does_not_start_beside_one_that_lives(
+    start_daemon: StartProcess, absent_index: str, index: str
+) -> None:
+    first = start_daemon(OUTBOX_HEARTBEAT_SECONDS="1")
+    first.wait_for_fact("worker.started")
+    second = start_daemon(ELASTIC_INDEX=absent_index)
+    assert second.wait() == 78, second.output
+    assert f"to {index}, and this one to {absent_index}" in second.output
+    assert first.terminate() == 0
+    third = start_daemon(ELASTIC_INDEX=absent_index)
+    third.wait_for_fact("worker.started")
+    third.kill()
+    start_daemon().wait_for_fact("worker.started")

@@ -32,6 +32,7 @@ _REFRESH: Final = "integration/test_refresh.py::"
 _RECORDS: Final = "unit/stream/test_events.py::"
 _TRUTH: Final = "integration/test_one_truth.py::"
 _PLACES: Final = "integration/test_places.py::"
+_ROWS: Final = "integration/test_stream_rows.py::"
 _PARTS: Final = "integration/test_rebuild_parts.py::"
 
 BUGS: Final = (
@@ -254,5 +255,27 @@ BUGS: Final = (
         "M38",
         "ids that a worker has found ahead are used after another one went on with the fan-out",
         ("integration/test_fanout.py::what_one_worker_has_found_is_worth_nothing_once_another_has_gone_on",),
+    ),
+    Bug(
+        "M40",
+        "workers of one database may write an entity type to different indexes",
+        (
+            "unit/policy/test_projection.py::there_is_a_conflict_exactly_where_a_type_has_two_indexes",
+            "unit/daemon/test_enrolment.py::a_worker_that_writes_elsewhere_and_lives_refuses_the_start_which_leaves_nothing_behind",
+            _ROWS + "a_worker_of_another_group_refuses_to_start_while_exceptions_of_this_one_wait",
+        ),
+    ),
+    Bug(
+        "M41",
+        "a record that is to be retried passes by a row that is done",
+        (
+            _ROWS + "a_record_passes_only_with_a_row_that_is_open_or_that_a_person_has",
+            _ROWS + "an_index_that_is_lost_is_filled_again_from_the_topic_although_it_refuses_some",
+        ),
+    ),
+    Bug(
+        "M42",
+        "a lookup does not wait until the transaction of its record is visible",
+        (_RECORDS + "a_lookup_waits_for_its_transaction_and_what_brings_its_payload_does_not",),
     ),
 )

@@ -1,9 +1,9 @@
 """Records through the real projector: what is closed, stored or handed out again, and in which order."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pytest
@@ -21,7 +21,7 @@ from outbox.stream.partitions import LONGEST_REST_SECONDS, Handed, Partitions, S
 from tests.fakes import NoView
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record
+from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, described
 from tests.fixtures.sinks import MemorySink
 
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f")
@@ -37,6 +37,7 @@ class MemoryRecords:
     rows: dict[str, RecordRow] = field(default_factory=dict)
     away: bool = False
     deletes: dict[str, int] = field(default_factory=dict)
+    running: set[int] = field(default_factory=set)
     asked: list[int] = field(default_factory=list)
     before: Callable[[], None] = lambda: None
 
@@ -55,6 +56,11 @@ class MemoryRecords:
             raise DatabaseDown("away")
         newer = {event.id: self.deletes.get(event.entity_id, -1) for event in events}
         return {e.id: NewerDelete(newer[e.id], None) for e in events if newer[e.id] > e.event_version}
+
+    def unseen(self, transactions: Iterable[int]) -> set[int]:
+        if self.away:
+            raise DatabaseDown("away")
+        return self.running.intersection(transactions)
 
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
         return set()
@@ -601,3 +607,27 @@ def test_the_databases_clock_goes_on_while_it_is_down_and_is_not_the_machines() 
     with pytest.raises(DatabaseDown):
         time.tend()
     assert time.now() == NOW + 3600
+
+
+def test_a_lookup_waits_for_its_transaction_and_what_brings_its_payload_does_not() -> None:
+    def record(n: int, op: str, transaction: int) -> MadeRecord:
+        made = described(a_record(n, str(n), op, value=b"{}" if op == UPSERT else None, number=n // 10))
+        event = made.of_headers[1][1] or b""
+        return replace(made, of_headers=(made.of_headers[0], ("event", event[:-1] + b", %d]" % transaction)))
+
+    bench = Bench(0, 1)
+    bench.records.running = {7, 8}
+    bench.arrive(record(0, UPSERT, 7), record(1, DELETE, 6), record(2, DELETE, 7), record(3, UPSERT, 6))
+    bench.arrive(record(10, UPSERT, 8))
+    while bench.worker.run() is not None:
+        pass
+    assert (bench.committable(0), bench.committable(1)) == (2, 11)
+    bench.clock.passes(1.0)
+    bench.records.away = True
+    assert bench.worker.run() is None, "it cannot be known now"
+    bench.records.away = False
+    bench.records.running = set()
+    for _ in range(9):
+        bench.clock.passes(1.0)
+        bench.worker.run()
+    assert bench.committable(0) == 4
