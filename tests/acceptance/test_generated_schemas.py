@@ -20,7 +20,7 @@ from tests.fixtures.processes import StartProcess
 from tests.fixtures.waiting import eventually
 from tests.schemas.shape import Shape, shape
 from tests.schemas.view import view
-from tests.schemas.writers import Crowd
+from tests.schemas.writers import Writers
 
 SCHEMAS: Final = int(os.environ.get("OUTBOX_TEST_SCHEMAS", "10"))
 FIRST: Final = int(os.environ.get("OUTBOX_TEST_FIRST_SCHEMA", "1"))
@@ -66,7 +66,7 @@ def test_every_document_of_a_random_schema_is_what_its_view_says(
     daemons = [start_daemon(**SETTINGS) for _ in range(2)]
     for daemon in daemons:
         daemon.wait_for_http("/readyz")
-    crowd = Crowd(database, made.shape, seed)
+    crowd = Writers(database, made.shape, seed)
     try:
         crowd.fill()
         crowd.write(TRANSACTIONS)

@@ -1,4 +1,4 @@
-"""The rules of a fan-out on a real database: pages and their cursor, tokens, merging, and who may say what is asked."""
+"""The rules of a fan-out on a real database: pages, their cursor and tokens, merging, and whose queries are run."""
 
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -257,7 +257,7 @@ class Counted(PostgresFanouts):
         return super().write(*args)
 
 
-class TestWhoSaysWhatIsAsked:
+class TestWhoseQueriesAreRun:
     def test_a_closed_attachment_expands_what_is_open(self, shop: Shop) -> None:
         shop.write(1, 3, author=1)
         shop.rename(1)

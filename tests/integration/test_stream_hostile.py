@@ -30,7 +30,7 @@ MOST_BYTES = 900_000  # of headers: the topic takes a megabyte
 Headers = list[tuple[bytes, bytes | None]]
 
 
-class Place:
+class HostileTopic:
     """One topic, one group, one real index and table."""
 
     def __init__(self, desk: KafkaDesk, topic: str, member: GroupMember, queue: EventTable, found: Any) -> None:
@@ -54,12 +54,12 @@ class Place:
 @pytest.fixture
 def place(
     kafka: KafkaDesk, topic: str, queue: EventTable, es: Elasticsearch, elastic_url: str, index: str
-) -> Iterator[Place]:
+) -> Iterator[HostileTopic]:
     es.indices.put_mapping(index=index, dynamic="false")
     settings = KafkaSettings(bootstrap_servers=kafka.url, topic=topic, group=f"hostile-{topic}")
     records = PostgresRecords(queue.pool(), queue.store(), owner="w1", group=settings.group)
     with elastic_sink(elastic_url) as sink, joined(settings, records, sink, index=index) as member:
-        yield Place(kafka, topic, member, queue, lambda id: es.exists(index=index, id=id).body)
+        yield HostileTopic(kafka, topic, member, queue, lambda id: es.exists(index=index, id=id).body)
 
 
 def a_good_record(entity_id: str) -> RawRecord:
@@ -69,7 +69,7 @@ def a_good_record(entity_id: str) -> RawRecord:
 
 
 @pytest.mark.parametrize("value", [b'{"v": 1}', None])
-def test_a_header_whose_name_is_not_utf_8_is_a_row_by_its_offset(place: Place, value: bytes | None) -> None:
+def test_a_header_whose_name_is_not_utf_8_is_a_row_by_its_offset(place: HostileTopic, value: bytes | None) -> None:
     """The client raised for it once, and ended the process when it was asked again."""
     bad = a_good_record("bad")
     offset = place.take(
@@ -205,7 +205,7 @@ def a_hostile_record(dice: random.Random) -> RawRecord:
     return record
 
 
-def test_no_record_ends_a_worker_or_stops_its_neighbours(place: Place) -> None:
+def test_no_record_ends_a_worker_or_stops_its_neighbours(place: HostileTopic) -> None:
     """Repeat a run with OUTBOX_TEST_FUZZ_SEED, which a failure prints."""
     seed = int(os.environ.get("OUTBOX_TEST_FUZZ_SEED", random.randrange(2**32)))
     print(f"OUTBOX_TEST_FUZZ_SEED={seed}")

@@ -34,7 +34,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Link:
+class Reference:
     """A foreign key: `holder.column` names a row of `target`."""
 
     holder: Table
@@ -53,9 +53,9 @@ class Link:
 @dataclass
 class Shape:
     tables: list[Table] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
+    links: list[Reference] = field(default_factory=list)
 
-    def of(self, table: Table) -> list[Link]:
+    def of(self, table: Table) -> list[Reference]:
         """The foreign keys that the table has."""
         return [link for link in self.links if link.holder == table]
 
@@ -107,7 +107,7 @@ def shape(dice: random.Random) -> Shape:
             made.links.append(_link(dice, other, new) if way == "up" else _link(dice, new, other))
     if dice.random() < 0.3:
         one = dice.choice(made.roots)
-        made.links.append(Link(one, "up_id", one, True, "cascade"))
+        made.links.append(Reference(one, "up_id", one, True, "cascade"))
     return made
 
 
@@ -116,13 +116,13 @@ def _table(dice: random.Random, number: int) -> Table:
     return Table(name, dice.choice(list(KEYS)), read_as=f"seen_{name}" if dice.random() < 0.2 else "")
 
 
-def _link(dice: random.Random, holder: Table, target: Table) -> Link:
+def _link(dice: random.Random, holder: Table, target: Table) -> Reference:
     nullable = dice.random() < 0.5
     actions = (*ON_DELETE, "set null") if nullable else ON_DELETE
-    return Link(holder, f"{target.name}_id", target, nullable, dice.choice(actions))
+    return Reference(holder, f"{target.name}_id", target, nullable, dice.choice(actions))
 
 
 def _join(dice: random.Random, made: Shape, one: Table, other: Table) -> None:
     between = Table(f"{one.name}_{other.name}", "", joins=True)
     made.tables.append(between)
-    made.links += [Link(between, f"{end.name}_id", end, False, "cascade") for end in (one, other)]
+    made.links += [Reference(between, f"{end.name}_id", end, False, "cascade") for end in (one, other)]

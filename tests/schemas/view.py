@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from tests.schemas.shape import Link, Shape, Table
+from tests.schemas.shape import Reference, Shape, Table
 
 HOPS: Final = 3  # from a document's own row
 UP: Final = ("left join", "inner join", "subquery", "label")
@@ -62,7 +62,7 @@ class View:
     def _scope(self, table: Table) -> Scope:
         return Scope(table, f"a{next(self._numbers)}")
 
-    def _fill(self, scope: Scope, way: list[Link], to: Scope, table: Table | None = None, alias: str = "") -> None:
+    def _fill(self, scope: Scope, way: list[Reference], to: Scope, table: Table | None = None, alias: str = "") -> None:
         """What `to` takes from one row, and from those that it leads to; a link is used once on each way."""
         table, alias = table or scope.table, alias or scope.alias
         for column in ("label", "score"):
@@ -75,7 +75,7 @@ class View:
             if link.target == table:
                 to.pairs += [f"'{alias}_{link.holder.name}'", self._down(link, alias, [*way, link], to)]
 
-    def _up(self, link: Link, alias: str, way: list[Link], to: Scope) -> None:
+    def _up(self, link: Reference, alias: str, way: list[Reference], to: Scope) -> None:
         style = self._dice.choice(UP)
         there = self._scope(link.target)
         condition = f"{there.alias}.id = {alias}.{link.column}"
@@ -90,7 +90,7 @@ class View:
             value = f"select {there.document} from {there.source} where {condition}"
         to.pairs += [f"'{alias}_{link.column}'", f"({value})"]
 
-    def _down(self, link: Link, alias: str, way: list[Link], to: Scope) -> str:
+    def _down(self, link: Reference, alias: str, way: list[Reference], to: Scope) -> str:
         style = self._dice.choice(DOWN)
         there = self._scope(link.holder)
         condition = f"{there.alias}.{link.column} = {alias}.id"
@@ -113,7 +113,7 @@ class View:
         what = "count(*)" if style == "count" else f"sum({there.alias}.score)"
         return f"(select {what} from {there.source} where {condition})"
 
-    def _exists(self, link: Link, there: Scope, condition: str, alias: str) -> str:
+    def _exists(self, link: Reference, there: Scope, condition: str, alias: str) -> str:
         """Beyond a join table by `in`, else by `exists`."""
         others = [other for other in self._shape.of(link.holder) if other != link]
         if not link.holder.joins or not others:

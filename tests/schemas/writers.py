@@ -10,7 +10,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import IsolationLevel
 
-from tests.schemas.shape import KEYS, Link, Shape, Table
+from tests.schemas.shape import KEYS, Reference, Shape, Table
 
 WRITERS: Final = 4
 FIRST_ROWS: Final = 5  # of each table, before the writers begin
@@ -112,7 +112,7 @@ class Writer:
         where, row = self._one_row(table)
         return self._run(f"update {table.name} set id = %s where {where}", [KEYS[table.key](self._dice), *row])
 
-    def _end(self, link: Link) -> Any:
+    def _end(self, link: Reference) -> Any:
         if link.nullable and self._dice.random() < 0.25:
             return None
         found = self._connection.execute(f"select id from {link.target.name} order by random() limit 1".encode())
@@ -123,7 +123,7 @@ class Writer:
         return f"label {self._dice.randrange(10**6)}"
 
 
-class Crowd:
+class Writers:
     """All writers of one schema. The rows that random() picks make no run like another, whatever the seed."""
 
     def __init__(self, database: str, shape: Shape, seed: int) -> None:

@@ -501,7 +501,7 @@ def test_a_history_without_documents_of_a_part_is_inconclusive(place: int, part:
     assert f"no {part} documents to check" in verdict.why
 
 
-def test_the_overlapping_pairs_of_rename_and_move_are_told(tmp_path: Path) -> None:
+def test_the_overlapping_pairs_of_rename_and_move_are_counted(tmp_path: Path) -> None:
     (finding,) = [one for one in judged(tmp_path, *history()).findings if one.name.startswith("I18")]
     assert "1 overlapping pairs of rename and move with the rename last" in finding.observed
 
