@@ -9,6 +9,7 @@ import pytest
 
 from outbox.policy.derive.derivation import Derivation, derive
 from outbox.store.attach.view_reads import read_catalogue
+from tests.fixtures.view_schemas import SCHEMAS, ViewSchema
 
 Connection = psycopg.Connection[Any]
 TABLES = """
@@ -46,6 +47,11 @@ DERIVED: list[tuple[str, str, set[str]]] = [
         "a child, whatever else is asked of it",
         "posts p left join likes l on l.post_id = p.id and l.user_id > 3",
         {OWN, "likes: by post_id"},
+    ),
+    (
+        "a filter is no part of the way",
+        "posts p join users u on u.id = p.user_id and p.title <> 'x' where u.name > 'y' and p.ref = 'z'",
+        {OWN, "users: select posts.id from posts where posts.user_id = changed.id"},
     ),
     (
         "USING",
@@ -371,3 +377,35 @@ def test_only_what_is_read_counts(tables: Connection) -> None:
     found = derived(tables, "posts p join users u on u.id = p.user_id", head)
     read = {each.relation.name: each.columns for each in found.attachments}
     assert read == {"posts": {"id", "user_id"}, "users": {"id", "name", "boss", "seen"}, "marks": {"n", "post_id"}}
+
+
+RECORDED = """
+with recursive below (oid) as (
+    select 'search_documents'::regclass::oid
+    union
+    select d.refobjid
+      from below join pg_rewrite as r on r.ev_class = below.oid
+      join pg_depend as d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
+           and d.refclassid = 'pg_class'::regclass
+      join pg_class as c on c.oid = d.refobjid and c.relkind = 'v'
+)
+select c.oid::regclass::text, array_agg(distinct a.attname::text) filter (where a.attname is not null)
+  from below join pg_rewrite as r on r.ev_class = below.oid
+  join pg_depend as d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.refclassid = 'pg_class'::regclass
+  join pg_class as c on c.oid = d.refobjid and c.relkind <> 'v'
+  left join pg_attribute as a on a.attrelid = c.oid and a.attnum = d.refobjsubid and d.refobjsubid > 0
+ group by 1
+"""
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=[each.remark for each in SCHEMAS])
+def test_no_column_is_left_out_that_postgresql_has_recorded(connection: Connection, schema: ViewSchema) -> None:
+    connection.execute(schema.script.encode())
+    recorded = {table: set(columns or ()) for table, columns in connection.execute(RECORDED.encode()).fetchall()}
+    row = connection.execute("select 'search_documents'::regclass::oid::bigint").fetchone()
+    assert row is not None
+    found: dict[str, set[str]] = {}
+    for each in derive(read_catalogue(connection, row[0])).attachments:
+        found.setdefault(each.relation.sql, set()).update(each.columns)
+    assert found.keys() == recorded.keys()
+    assert {table for table, columns in recorded.items() if columns - found[table]} == set()
