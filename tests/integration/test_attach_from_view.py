@@ -14,6 +14,7 @@ from outbox.errors import SchemaMismatch
 from outbox.ports import ViewPlan
 from outbox.store.attach import from_view, installed
 from outbox.store.attach.attach import attach
+from outbox.store.coverage import read_coverage
 from outbox.store.schema.migrate import migrate
 from outbox.store.schema.patience import TableBusy, in_transaction
 from tests.fixtures.attachments import catalogue
@@ -35,6 +36,15 @@ def test_no_change_of_a_table_is_missed(connection: Connection, schema: ViewSche
     seen = every_change(connection, schema.tables)
     assert seen.missed == []
     assert seen.effective > 4
+
+
+@each_schema
+def test_nothing_that_the_view_reads_is_left_uncovered(connection: Connection, schema: ViewSchema) -> None:
+    """`outbox doctor` reads the catalogue in its own way; what is derived must satisfy it."""
+    connection.execute(schema.script.encode())
+    assert read_coverage(connection, VIEW).read != []
+    from_view.attach_all(connection, VIEW)
+    assert [each.shown for each in read_coverage(connection, VIEW).read if each.is_forgotten] == []
 
 
 @pytest.fixture(scope="module")
