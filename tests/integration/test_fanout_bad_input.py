@@ -47,8 +47,12 @@ def test_a_view_that_changed_since_is_what_documents_follow(world: Fanning) -> N
 @pytest.mark.parametrize(
     ("breaks", "said", "mends"),
     [
-        ("alter table article rename column author_id to by_whom", "42703", "rename column by_whom to author_id"),
-        ("alter table article rename to text", "42P01", ""),
+        (
+            "alter table article rename column author_id to by_whom",
+            "42703",
+            "alter table article rename column by_whom to author_id",
+        ),
+        ("alter table article rename to text", "42P01", "alter table text rename to article"),
     ],
     ids=["a column that went", "a table that went"],
 )
@@ -63,9 +67,7 @@ def test_a_query_that_fails_fails_its_fanout_with_the_remedy_and_not_the_writer(
     failures = world.fanouts()
     assert [row.status for row in failures] == ["failed", "failed"]
     assert all(f"SQLSTATE {said}" in row.error and "replay" in row.error for row in failures)
-    world.connection.execute(
-        (f"alter table article {mends}" if mends else "alter table text rename to article").encode()
-    )
+    world.connection.execute(mends.encode())
     replay(world)
     world.settle()
     assert world.refreshed() == [1, 2, 3]
@@ -195,7 +197,8 @@ def test_a_partitioned_table_fans_out_whatever_a_statement_names(world: Fanning)
         "create table shop_south partition of shop for values in ('south');"
         "create table offer (id int primary key, shop_id int);"
         "create view search_documents as select 'offer'::text as entity_type, o.id as entity_id,"
-        " jsonb_build_object('shop', s.name, 'in', s.region) as document from offer o left join shop s on s.id = o.shop_id"
+        " jsonb_build_object('shop', s.name, 'in', s.region) as document"
+        "  from offer o left join shop s on s.id = o.shop_id"
     )
     attach(world.connection, "offer", entity_type="offer", id_column="id")
     attach(world.connection, "shop", entity_type="offer", via="select id from offer where shop_id = changed.id")
