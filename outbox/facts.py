@@ -255,9 +255,21 @@ class SlotSample:
     safe_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class FanoutSample:
+    """Fan-outs that are open, and the refreshes they wrote so far; those that wait to be projected; failed ones."""
+
+    open: int
+    written: int
+    oldest_age_seconds: float
+    failed: int
+    refreshes_open: int
+    capped: bool
+
+
 class BacklogSampled(Fact):
     """One sample of the table. `capped`: there are more rows than it counts; these are minimum values. `slot`: None
-    where producers do not write to the event log."""
+    where producers do not write to the event log. `fanouts`: None until they were counted."""
 
     lag: int  # pending + processing
     oldest_age_seconds: float
@@ -269,6 +281,7 @@ class BacklogSampled(Fact):
     capped: bool
     duration_seconds: float
     slot: SlotSample | None = None
+    fanouts: FanoutSample | None = None
 
 
 class PartitionsAssigned(Fact, log="stream.assigned", fields="topic partitions"):

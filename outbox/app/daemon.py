@@ -30,7 +30,7 @@ from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import Enrolment, wait_for_schema
 from outbox.daemon.systemd import Notifier, Watchdog
-from outbox.daemon.upkeep import SequenceWatch, Upkeep, VerificationNews
+from outbox.daemon.upkeep import CoverageWatch, SequenceWatch, Upkeep, VerificationNews
 from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
 from outbox.facts import Announcer
 from outbox.policy.audit import Actor, Source
@@ -41,6 +41,7 @@ from outbox.policy.settle import RetryPolicy
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index_check import TargetCheck
+from outbox.store.coverage import PostgresCoverage
 from outbox.store.documents import ViewDocuments
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import PostgresEvents, catch_up
@@ -189,8 +190,6 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
     mirrors = PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id)
     second = SecondTarget(sink, mirrors, announce, boottime)
-    verifications = PostgresVerifications(pools.chores)
-    news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
     probe = _probe(settings, sink)
     gate = PauseGate(announce, clock, probe)
     leases = Leases(
@@ -238,13 +237,12 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     stream = _stream(settings, claimer, projector, second, make_lane, pools, events, announce) if is_stream else None
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
 
-    sequence = SequenceWatch(lambda: catch_up(pools.chores, Actor(worker_id, Source.DAEMON)), announce, clock)
-    sequence.tend()  # before the first claim
+    watches = _watches(settings, pools, announce)
 
     def tend() -> None:
         second.tend()
-        news.tend()
-        sequence.tend()
+        for watch in watches:
+            watch.tend()
         if stream is not None:
             stream.tend()
 
@@ -300,6 +298,21 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         on_ready=on_ready,
         on_draining=notifier.stopping,
     )
+
+
+def _watches(
+    settings: Settings, pools: Pools, announce: Announcer
+) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
+    """What upkeep checks now and then. The first two are also checked before the first claim."""
+    actor = Actor(settings.worker.id, Source.DAEMON)
+    sequence = SequenceWatch(lambda: catch_up(pools.chores, actor), announce, clock)
+    coverage = PostgresCoverage(pools.chores, settings.documents)
+    unattached = CoverageWatch(settings.documents, coverage.forgotten, announce, clock)
+    verifications = PostgresVerifications(pools.chores)
+    news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
+    sequence.tend()
+    unattached.tend()
+    return sequence, unattached, news
 
 
 def _lane(

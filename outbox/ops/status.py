@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from outbox.errors import SchemaMismatch, StreamDown
-from outbox.facts import SlotSample
+from outbox.errors import NotPermitted, SchemaMismatch, StreamDown
+from outbox.facts import FanoutSample, SlotSample
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts, PartitionOffsets, StreamOffsets
 
@@ -34,6 +34,7 @@ class BacklogCounts(Protocol):
     def open_counts(self) -> OpenCounts: ...
     def failed_by_reason(self) -> Mapping[str, int]: ...
     def slot(self) -> SlotSample | None: ...
+    def fanouts(self) -> FanoutSample: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,9 @@ class StreamStatus:
         return about | {"partitions": each, "slot": slot}
 
 
+NO_FANOUTS: Final = FanoutSample(0, 0, 0.0, 0, 0, capped=False)
+
+
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
     """Everything that `outbox status` and the console's first page show."""
@@ -126,6 +130,8 @@ class QueueStatus:
     rebuild: str | None = None  # one that is not over, in words
     declared: Sequence[Row] = ()  # entity types, and what keeps each
     stream: StreamStatus | None = None
+    fanouts: FanoutSample = NO_FANOUTS
+    unattached: Sequence[str] = ()  # tables, and columns, that the view reads and no attachment covers
 
     @property
     def servers(self) -> list[str]:
@@ -140,10 +146,17 @@ class QueueStatus:
 
 
 class StatusDesk:
-    def __init__(self, overview: Overview, backlog: BacklogCounts, stream: StreamOffsets | None = None) -> None:
+    def __init__(
+        self,
+        overview: Overview,
+        backlog: BacklogCounts,
+        stream: StreamOffsets | None = None,
+        unattached: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._overview = overview
         self._backlog = backlog
         self._stream = stream
+        self._unattached = unattached
 
     def read(self) -> QueueStatus:
         """One reading. Raises SchemaMismatch where there is nothing that it could read."""
@@ -168,7 +181,16 @@ class StatusDesk:
             rebuild=self._overview.rebuild(),
             declared=self._overview.declared(),
             stream=stream,
+            fanouts=self._backlog.fanouts(),
+            unattached=self._read_unattached(),
         )
+
+    def _read_unattached(self) -> Sequence[str]:
+        """A reader need not see the schema of the view; `outbox doctor` says so then."""
+        try:
+            return self._unattached()
+        except NotPermitted:
+            return ()
 
 
 def read_stream(stream: StreamOffsets, slot: SlotSample | None = None) -> StreamStatus:
@@ -276,6 +298,20 @@ def sentence(queue: Queue, workers: Sequence[WorkerSeen], pauses: Sequence[Row],
         f"Falling behind: {queue.lag:,}{more} open, the oldest {age(queue.oldest_age_seconds)} old"
         f"{drained or ', nothing finished in the last 10 s'}{partly}"
     )
+
+
+def in_fanouts(found: FanoutSample) -> str:
+    """How far the open fan-outs are, and what of theirs waits; empty where there is nothing to say."""
+    more = "+" if found.capped else ""
+    parts = []
+    if found.open:
+        oldest = f"the oldest {age(found.oldest_age_seconds)} old"
+        parts.append(f"{found.open:,}{more} open, {oldest}, {found.written:,} refreshes written so far")
+    if found.refreshes_open:
+        parts.append(f"{found.refreshes_open:,}{more} of their refreshes wait")
+    if found.failed:
+        parts.append(f"{found.failed:,}{more} failed")
+    return "; ".join(parts)
 
 
 def age(seconds: float) -> str:

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 
 from outbox.errors import DatabaseDown
-from outbox.facts import SlotSample, TypeBacklog
+from outbox.facts import FanoutSample, SlotSample, TypeBacklog
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
@@ -68,6 +68,11 @@ class PostgresBacklog:
     def failed_by_reason(self) -> dict[str, int]:
         with self._bounded_read() as connection:
             return dict(connection.execute(self._sql["sample_failed"], {"most": MOST_FAILED}).fetchall())
+
+    def fanouts(self) -> FanoutSample:
+        with self._bounded_read() as connection:
+            rows = fetch_rows(connection, self._sql["sample_fanouts"], {"head": HEAD_ROWS, "most": MOST_COUNTED})
+        return FanoutSample(**rows[0])
 
     def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, TypeBacklog]:
         """One lane per configured type; what is left of the total is `other`."""

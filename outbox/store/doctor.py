@@ -8,10 +8,12 @@ from typing import Any, Final
 from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown
+from outbox.policy.coverage import Coverage
 from outbox.policy.schema import SchemaStatus
 from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
 from outbox.store import plans
 from outbox.store.attach import installed
+from outbox.store.coverage import read_coverage
 from outbox.store.documents import asking_for
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
@@ -108,12 +110,9 @@ class PostgresDoctor:
         with self._bounded_read() as connection:
             return read_shape(connection, self._view).columns
 
-    def materialised(self) -> Sequence[Row]:
-        """Materialised views that the view reads, or that it is."""
+    def coverage(self) -> Coverage:
         with self._bounded_read() as connection:
-            named = {"view": self._name.as_string(connection)}
-            found = fetch_rows(connection, queries("producers")["read_relations"], named)
-        return [row for row in found if row["kind"] == "m"]
+            return read_coverage(connection, self._view)
 
     def unsupported_ids(self) -> str | None:
         """The type of the view's ids, where they cannot name documents."""

@@ -140,6 +140,9 @@ class Instruments:
     failed_events = _many(Gauge, "Events that are failed now", "reason", REASONS)
     lane_lag_events = _many(Gauge, "Events pending or processing, by type", "entity_type")
     lane_oldest_age_seconds = _many(Gauge, "Age of the oldest pending or processing event, by type", "entity_type")
+    fanouts_open = _one(Gauge, "Fan-outs pending or processing")
+    fanout_refreshes_open = _one(Gauge, "Refreshes pending or processing that fan-outs wrote")
+    fanout_refreshes = _one(Counter, "Refreshes that fan-outs wrote")
     sample_timestamp_seconds = _one(Gauge, "Time of the last sample of the backlog gauges")
 
     processed = _one(Counter, "Events done: written, superseded or missing")

@@ -132,7 +132,7 @@ def test_a_materialised_view_of_documents_is_bad_and_one_behind_the_view_is_name
     connection.execute(f"create view search_documents as select {columns} between as t".encode())
     finding = the(examine(), "documents")
     assert finding.level is Level.WARN
-    assert "search_documents reads behind" in finding.detail
+    assert "search_documents reads public.behind (materialised)" in finding.detail
     assert "outbox repair" in finding.remedy
 
 

@@ -148,7 +148,9 @@ _FOLLOWING = (
 PROJECTOR = {
     "audit": "write head prune_step cutoff",
     "discards": "tell",
+    "coverage": "coverage is_in_use ignored",
     "documents": "*",
+    "fanouts": "read open_refreshes write_page",
     "entity_types": "declared declare take_back raise_revision kept_by_view",
     "event_log": "*",
     "events": "*",
@@ -169,6 +171,7 @@ OPERATOR = {
     "backfills": "*",
     "browsing": "*",
     "controls": "*",
+    "coverage": "coverage is_in_use ignored",
     "discards": "discard status hold_matching discard_held",
     "documents": "*",
     "entity_types": "*",
@@ -199,6 +202,7 @@ READER = {
     "browsing": "show_without_payload attempts acts related related_by_index list_open list_failed list_done"
     " list_discarded list_done_deletes",
     "backfills": "newest",
+    "coverage": "coverage is_in_use ignored",
     "discards": "status",
     "documents": "shape",
     "entity_types": "declared",
@@ -222,7 +226,13 @@ WORK = {"projector": PROJECTOR, "operator": OPERATOR, "reader": READER}
 # `store` needs a right that a projector gets where Kafka is its source (docs/kafka.md).
 FOR_KAFKA = {("records", "store")}
 # By `outbox migrate`, whose role owns the tables.
-FOR_OWNER = {("upgrade", name) for name in queries("upgrade")}
+FOR_OWNER = {("upgrade", name) for name in queries("upgrade")} | {
+    ("coverage", "ignore"),
+    ("coverage", "watch_again"),
+    ("coverage", "ignored_columns"),
+}
+# Over the tables of users, as the attachment names them.
+USERS_QUERIES = {("fanouts", "find")}
 
 
 def work_of(role: str) -> set[tuple[str, str]]:
@@ -254,7 +264,7 @@ def test_a_role_may_run_every_query_of_its_work(owner: psycopg.Connection[Any], 
 
 def test_every_query_is_some_roles_work() -> None:
     """A new query must say here who runs it, or its role may lack a right in production alone."""
-    known = set(chain.from_iterable(map(work_of, WORK))) | FOR_KAFKA | FOR_OWNER
+    known = set(chain.from_iterable(map(work_of, WORK))) | FOR_KAFKA | FOR_OWNER | USERS_QUERIES
     assert {(topic, name) for topic in topics() for name in queries(topic)} - known == set()
 
 
@@ -268,6 +278,13 @@ def inserted(column: str, value: str) -> str:
 
 
 CLAIMED = "update search_outbox_events set lease_token = gen_random_uuid(), status = 'processing'"
+ATTACHED = (
+    "insert into search_outbox_attachments (id, source, named, entity_type, via, per_row, path, function)"
+    " values (1, 'pg_class', 'x', 'article', 'select 1', false, '{public}', 'f')"
+)
+IGNORED = (
+    "insert into search_outbox_ignored_tables (source, named, reason, ignored_by) values ('pg_class', 'x', 'y', 'z')"
+)
 REFUSED = [
     ("producer", "select payload from search_outbox_events", "reads what others wrote"),
     ("producer", "select * from search_outbox_audit", "reads who did what"),
@@ -309,6 +326,19 @@ REFUSED = [
     ("reader", "select search_outbox_audit_prune(now(), 0, 10, 10)", "removes traces"),
     ("reader", "select nextval('search_outbox_version')", "draws versions"),
     ("reader", "select setval('search_outbox_version', 1)", "sets versions back"),
+    *(
+        (role, statement, gain)
+        for role in ("producer", "projector", "operator", "reader")
+        for statement, gain in (
+            (ATTACHED, "has a query of its own run"),
+            ("update search_outbox_attachments set via = 'select 1'", "changes which query is run"),
+            ("update search_outbox_attachments set closed_at = null", "attaches again what was detached"),
+            (IGNORED, "lets a table be forgotten"),
+            ("delete from search_outbox_ignored_tables", "takes an exception back without a trace"),
+        )
+    ),
+    ("producer", "update search_outbox_events set fanout_cursor = 'z'", "ends a fan-out early"),
+    ("operator", "update search_outbox_events set fanout_cursor = 'z'", "ends a fan-out early"),
     ("operator", "select setval('search_outbox_version', 1)", "sets versions back"),
     ("producer", "select setval('search_outbox_version', 1)", "sets versions back"),
 ]
@@ -355,6 +385,25 @@ def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection:
         producer.execute("delete from articles")
     ops = [op for (op,) in connection.execute("select op from search_outbox_events order by seq")]
     assert ops == ["refresh", "refresh", "delete"]
+
+
+def test_a_producer_needs_no_right_on_what_the_query_of_an_attachment_reads(
+    roles: Roles, connection: psycopg.Connection[Any]
+) -> None:
+    from outbox.store.attach.attach import attach
+
+    connection.execute(
+        "create table articles (id bigint, author_id bigint); create table authors (id bigint, name text)"
+    )
+    attach(connection, "authors", entity_type="article", via="select id from articles where author_id = changed.id")
+    producer = sql.Identifier(roles.name("producer"))
+    connection.execute(sql.SQL("grant insert, update, delete, select on authors to {}").format(producer))
+    with roles.connect("producer") as writer:
+        writer.execute("insert into authors values (7, 'x')")
+        writer.execute("update authors set name = 'y'")
+        writer.execute("delete from authors")
+    ops = connection.execute("select op, entity_type from search_outbox_events order by seq").fetchall()
+    assert ops == [("fanout", "article")] * 3
 
 
 # A caller's temporary table must not stand in for one of ours

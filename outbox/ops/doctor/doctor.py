@@ -61,6 +61,7 @@ class Doctor:
         yield from guarded("documents", lambda: documents.view(self.store, self.wanted.view))
         yield from guarded("types", lambda: documents.types(self.store))
         yield from guarded("attached", lambda: documents.attached(self.store.attachments()))
+        yield from guarded("covered", lambda: documents.covered(self.store, self.wanted.view))
         yield from guarded("versions", lambda: documents.equal_versions(self.store))
         yield from guarded("sequence", lambda: documents.version_raised(self.store))
         yield from guarded("sequence", lambda: documents.sequence_behind(self.store))

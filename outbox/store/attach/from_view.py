@@ -4,7 +4,7 @@ All of them are installed in one transaction, or none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,6 @@ from outbox.store.schema.patience import in_transaction
 from outbox.store.view_shape import MATERIALISED, NEEDED_COLUMNS
 
 Connection = psycopg.Connection[Any]
-Ignored = Mapping[int, frozenset[str]]
-"""By a table's oid the columns that never change; none named means the whole table."""
 
 
 class CannotDerive(CannotAttach):
@@ -49,9 +47,9 @@ class Planned:
         return "".join(each.script() for each in self.ready)
 
 
-def plan(conn: Connection, view: str, ignored: Ignored | None = None) -> Planned:
+def plan(conn: Connection, view: str) -> Planned:
     """Derive, and have PostgreSQL check each attachment. Changes nothing."""
-    derived = _derived(conn, view, ignored)
+    derived = _derived(conn, view)
     there = installed.installed(conn)
     by_hand, uncovered = _split(derived.refused, there)
     problems = [*derived.problems, *map(_told, uncovered)]
@@ -84,9 +82,9 @@ def plan(conn: Connection, view: str, ignored: Ignored | None = None) -> Planned
     )
 
 
-def attach_all(conn: Connection, view: str, shown: ViewPlan | None = None, ignored: Ignored | None = None) -> ViewPlan:
+def attach_all(conn: Connection, view: str, shown: ViewPlan | None = None) -> ViewPlan:
     """Install what the view needs. `shown`: only if it is still the plan that someone has agreed to."""
-    found = plan(conn, view, ignored)
+    found = plan(conn, view)
     if found.plan.problems:
         raise CannotDerive(list(found.plan.problems))
     if shown is not None and _steps(shown) != _steps(found.plan):
@@ -100,7 +98,7 @@ def _steps(plan: ViewPlan) -> list[tuple[Attachment, str]]:
     return [(each.result.attachment, each.state) for each in plan.attachments]
 
 
-def _derived(conn: Connection, view: str, ignored: Ignored | None) -> Derivation:
+def _derived(conn: Connection, view: str) -> Derivation:
     name = sql.Identifier(*view.split(".")).as_string(conn)
     row = conn.execute(queries("view_reads")["view_oid"], {"view": name}).fetchone()
     if row is None or row[0] is None:
@@ -117,7 +115,8 @@ def _derived(conn: Connection, view: str, ignored: Ignored | None) -> Derivation
         return Derivation(
             problems=(f"{view} lacks {', '.join(sorted(missing))}. docs/documents.md says what they are.",)
         )
-    return derive(catalogue, ignored)
+    rows = conn.execute(queries("coverage")["ignored_columns"]).fetchall()
+    return derive(catalogue, {oid: frozenset(columns) for oid, columns in rows})
 
 
 def _split(refused: Iterable[NotDerived], there: list[Installed]) -> tuple[list[Installed], list[NotDerived]]:
@@ -191,8 +190,8 @@ def _with_what_is_there(wanted: Attachment, there: Attachment) -> Attachment:
 
 
 def _covers(each: Installed, wanted: Attachment) -> bool:
-    whole = (
-        not each.missing_triggers and not each.elsewhere and all(trigger.enabled == "A" for trigger in each.triggers)
+    whole = not (each.missing_triggers or each.elsewhere or each.in_transaction) and all(
+        trigger.enabled == "A" for trigger in each.triggers
     )
     return whole and set(each.attachment.columns) == set(wanted.columns)
 

@@ -296,11 +296,11 @@ select w.place::int
                   and d.entity_id = w.entity_id::{entity_id_type})
 
 -- name: lately_done
--- Reads: entities of a type among the newest done events, without those that were gone.
+-- Reads: entities of a type among the newest done events, without those that were gone. A fan-out names none.
 select distinct on (entity_id) id, entity_type, entity_id::text
   from (select id, entity_type, entity_id, op, read_found from search_outbox_events
          where processed_at is not null order by processed_at desc limit 2000) newest
- where entity_type = %(entity_type)s and op <> 'delete' and read_found is not false
+ where entity_type = %(entity_type)s and op not in ('delete', 'fanout') and read_found is not false
  limit %(most)s
 
 -- name: refresh_again

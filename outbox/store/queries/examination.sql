@@ -60,12 +60,13 @@ select at, detail ->> 'was' as was, detail ->> 'now' as now
 -- name: equal_versions
 -- Reads: entities of which two of the newest done events, or two open ones, have one version.
 select entity_type, entity_id::text as entity_id, event_version, count(*) as n
-  from ((select entity_type, entity_id, event_version from search_outbox_events
+  from ((select entity_type, entity_id, event_version, op from search_outbox_events
           where processed_at is not null order by processed_at desc limit %(most)s)
         union all
-        (select entity_type, entity_id, event_version from search_outbox_events
+        (select entity_type, entity_id, event_version, op from search_outbox_events
           where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
           order by seq limit %(most)s)) sample
+ where op <> 'fanout'
  group by entity_type, entity_id, event_version
 having count(*) > 1
  limit 5
@@ -82,7 +83,8 @@ select entity_type, entity_id::text as entity_id, max(event_version) as version,
 
 -- name: sample_of_entities
 -- Reads: ids to try the view with.
-select entity_type, entity_id::text as entity_id from search_outbox_events limit %(most)s
+select entity_type, entity_id::text as entity_id from search_outbox_events
+ where op <> 'fanout' limit %(most)s
 
 -- name: sample_of_view
 -- Reads: the same from the view itself, where there is no event yet.
