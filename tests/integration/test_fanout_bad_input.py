@@ -121,7 +121,8 @@ def test_a_replay_of_one_that_failed_on_its_way_begins_at_the_beginning(
     replay(world)
     assert world.fanouts()[0].fanout_cursor is None
     world.settle()
-    assert world.refreshed() == sorted([*range(1, 16), *range(1, 11)])
+    first_page = sorted(range(1, 16), key=str)[:10]
+    assert world.refreshed() == sorted([*range(1, 16), *first_page])
 
 
 def test_ids_that_are_null_or_twice_are_refreshed_not_at_all_or_once(world: Fanning) -> None:
