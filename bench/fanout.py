@@ -119,17 +119,19 @@ class Side:
     result: BenchmarkResult
 
     def writer(self) -> None:
-        """By turns, so that each meets the same disk. A part of the commit is the disk's, and differs from one to the
-        next: medians of many are compared."""
+        """By turns, each of them first as often as the others, so that they meet the same disk. A part of the commit is
+        the disk's, and differs from one to the next: medians of many are compared."""
         acts: dict[str, Callable[[], object]] = {
             "without an attachment": lambda: self.connection.execute(RENAME_PLAIN, [MANY]),
             "ten documents": lambda: self.connection.execute(RENAME, [FEW]),
             "many documents": lambda: self.connection.execute(RENAME, [MANY]),
         }
         took: dict[str, list[float]] = {name: [] for name in acts}
-        for _, (name, act) in itertools.product(range(self.size.renames), acts.items()):
+        names = list(acts)
+        for number, place in itertools.product(range(self.size.renames), range(len(names))):
+            name = names[(number + place) % len(names)]
             began = time.perf_counter()
-            act()
+            acts[name]()
             took[name].append(time.perf_counter() - began)
         plain, ten, many = (statistics.median(each) for each in took.values())
         self._clear()
