@@ -82,6 +82,8 @@ def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, **size
             _tables(connection, chosen)
             with daemons(url, stack.elastic_url, index, paused=True) as running:
                 side = Side(stack, url, index, connection, running, chosen, result)
+                if not smoke:
+                    side.drain()
                 for number in range(rounds):
                     progress(f"round {number + 1} of {rounds}")
                     side.writer()
@@ -117,17 +119,19 @@ class Side:
     result: BenchmarkResult
 
     def writer(self) -> None:
-        """By turns, so that each meets the same disk. A part of the commit is the disk's, and differs from one to the
-        next: medians of many are compared."""
+        """By turns, each of them first as often as the others, so that they meet the same disk. A part of the commit is
+        the disk's, and differs from one to the next: medians of many are compared."""
         acts: dict[str, Callable[[], object]] = {
             "without an attachment": lambda: self.connection.execute(RENAME_PLAIN, [MANY]),
             "ten documents": lambda: self.connection.execute(RENAME, [FEW]),
             "many documents": lambda: self.connection.execute(RENAME, [MANY]),
         }
         took: dict[str, list[float]] = {name: [] for name in acts}
-        for _, (name, act) in itertools.product(range(self.size.renames), acts.items()):
+        names = list(acts)
+        for number, place in itertools.product(range(self.size.renames), range(len(names))):
+            name = names[(number + place) % len(names)]
             began = time.perf_counter()
-            act()
+            acts[name]()
             took[name].append(time.perf_counter() - began)
         plain, ten, many = (statistics.median(each) for each in took.values())
         self._clear()
@@ -136,12 +140,17 @@ class Side:
         self.result.add("attached / plain", "", 1 + (many - plain) / max(plain, SHORTEST_SECONDS))
         self.result.add("many / ten", "", many / ten)
 
-    def documents(self) -> None:
+    def drain(self) -> float:
+        """Refreshes per second. The first one of all is slower than any other: Java compiles, caches are empty."""
         self.connection.execute(REFRESHES, [MANY])
         rest(self.url)
         self.running.resume()
-        drained = self.size.documents / self.running.wait_done(self.size.documents)
+        rate = self.size.documents / self.running.wait_done(self.size.documents)
         self._clear()
+        return rate
+
+    def documents(self) -> None:
+        drained = self.drain()
         self.running.resume()
         self.stack.quiet()
         self.connection.execute(RENAME, [MANY])

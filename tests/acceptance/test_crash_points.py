@@ -164,6 +164,7 @@ def campaigns(
             campaign = Campaign(point, number, url, es, elastic_url, index, forge, place, webhook(point, receiver))
             if point in FANOUTS:
                 campaign.link()
+            undo.callback(campaign.ledger.close)  # where its own test is not asked for
             futures[point] = pool.submit(run, campaign)
         undo.callback(wait, futures.values())  # where only some are asked for: first the others end, then their servers
         yield futures

@@ -10,11 +10,17 @@ from typing import Any, Final
 import psycopg
 from psycopg import IsolationLevel
 
+from tests.fixtures.overlapping import settled
 from tests.schemas.shape import KEYS, Reference, Shape, Table
 
 WRITERS: Final = 4
 FIRST_ROWS: Final = 5  # of each table, before the writers begin
 LONGEST_PAUSE_SECONDS: Final = 0.03  # before a commit
+# Of the transactions: before their commit they wait until what others have committed meanwhile is projected, and not
+# longer than this. Without that a later event mostly hides what a wrong order has left.
+PROJECTED_FIRST: Final = 0.7
+MOST_SECONDS: Final = 0.5
+OPEN_NOW: Final = "select id from search_outbox_events where processed_at is null"
 # What writers run into when they meet; the transaction is rolled back.
 REFUSED: Final = (
     psycopg.errors.IntegrityError,
@@ -27,9 +33,9 @@ Connection = psycopg.Connection[Any]
 class Writer:
     """One session. `refused` counts its transactions that met another one."""
 
-    def __init__(self, shape: Shape, connection: Connection, seed: str) -> None:
+    def __init__(self, shape: Shape, connection: Connection, watch: Connection, seed: str) -> None:
         self._shape = shape
-        self._connection = connection
+        self._connection, self._watch = connection, watch
         self._dice = random.Random(seed)
         self.refused = 0
 
@@ -54,11 +60,19 @@ class Writer:
         try:
             for step in steps:
                 step()
-            time.sleep(self._dice.random() * LONGEST_PAUSE_SECONDS)
+            self._pause()
             self._connection.commit()
         except REFUSED:
             self._connection.rollback()
             self.refused += 1
+
+    def _pause(self) -> None:
+        time.sleep(self._dice.random() * LONGEST_PAUSE_SECONDS)
+        until = time.monotonic() + MOST_SECONDS
+        if self._dice.random() < PROJECTED_FIRST:
+            there = [id for (id,) in self._watch.execute(OPEN_NOW).fetchall()]
+            while time.monotonic() < until and not settled(self._watch, there):
+                time.sleep(0.01)
 
     def _change(self) -> None:
         table = self._dice.choice(self._shape.tables)
@@ -128,7 +142,9 @@ class Writers:
 
     def __init__(self, database: str, shape: Shape, seed: int) -> None:
         self._connections = [psycopg.connect(database) for _ in range(WRITERS)]
-        self._writers = [Writer(shape, c, f"{seed} {n}") for n, c in enumerate(self._connections)]
+        self._watches = [psycopg.connect(database, autocommit=True) for _ in range(WRITERS)]
+        pairs = zip(self._connections, self._watches, strict=True)
+        self._writers = [Writer(shape, *pair, f"{seed} {n}") for n, pair in enumerate(pairs)]
 
     def fill(self) -> None:
         self._writers[0].fill()
@@ -142,5 +158,5 @@ class Writers:
         return sum(writer.refused for writer in self._writers)
 
     def close(self) -> None:
-        for connection in self._connections:
+        for connection in (*self._connections, *self._watches):
             connection.close()
