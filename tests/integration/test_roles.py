@@ -606,6 +606,7 @@ def test_what_the_program_discards_is_audited_once(roles: Roles, connection: psy
     (id,) = connection.execute(f"{INSERTED} returning id".encode()).fetchone() or (None,)
     with closing(Database(roles.url("operator"), size=1, application="test")) as pool:
         pool.open()
+        assert id is not None
         assert PostgresDiscards(pool).discard(id, Actor("alice", Source.CLI), "why") is not None
     assert audited(connection) == [("EVENT_DISCARDED", "alice", "cli", roles.name("operator"), None)]
 
