@@ -52,7 +52,7 @@ class ViewDocuments:
     ) -> None:
         self._database = database
         self._batch_bytes = batch_bytes
-        self._most_bytes = most_bytes  # of one document; a larger one is told by its size
+        self._most_bytes = most_bytes  # of one document; of a larger one only the size is known
         self._view = view
         self._clock = clock
         self._limits = limits
