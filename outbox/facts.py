@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import ClassVar, NamedTuple, dataclass_transform
 from uuid import UUID
 
@@ -476,6 +477,27 @@ class Warned(Fact, log="{event}", level="warning", fields="message"):
     event: str
     message: str
     fields: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+class AccessVerdict(StrEnum):
+    """What became of a request for access to the console."""
+
+    LOGGED_IN = "logged_in"  # at the login page, or a token's first request from its address
+    WRONG_TOKEN = "wrong_token"  # noqa: S105
+    TOO_OFTEN = "too_often"  # wrong tokens
+    ROLE = "role"
+    CROSS_SITE = "cross_site"
+    HOST = "host"
+
+
+class AccessJudged(Fact, log="console.access", fields="verdict name? role? client"):
+    """Never the token. `told`: enough lines of this client were written, only the count goes on."""
+
+    verdict: AccessVerdict
+    client: str
+    name: str = ""
+    role: str = ""
+    told: bool = False
 
 
 Announce = Callable[[Fact], None]

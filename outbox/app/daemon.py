@@ -203,7 +203,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     )
     kinds = _kinds(settings, events, pools)
     brakes = Brakes(announce, clock)
-    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    most_bytes = settings.batch.max_document_bytes
+    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes, most_bytes=most_bytes)
     documents.shape().check_ids()
     declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, boottime)
     names = naming(settings)
@@ -225,6 +226,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         request_deadline_seconds=settings.request_deadline_seconds,
         report_write=limits.report,
         refresh_again=events.refresh_again,
+        most_document_bytes=most_bytes,
     )
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(events, gate, orders, kinds, announce, limits.items, boottime)

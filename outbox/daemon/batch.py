@@ -13,7 +13,7 @@ from outbox.daemon.declarations import Sorted
 from outbox.daemon.lease import Holding, HoldUp
 from outbox.facts import AttemptFailed, BatchSettled
 from outbox.fast_path import EMPTY_BYTES, Plain, Sendable, fits, from_view
-from outbox.policy.document import Stack, coalesce, not_an_object, refused
+from outbox.policy.document import DOCUMENT_BYTES, Stack, coalesce, not_an_object, refused, too_large
 from outbox.policy.event import DELETE, FANOUT, Event
 from outbox.policy.outcome import Code, Failure, FailureClass, Outcome
 from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Judged, Released, RetryLater, Sent, Settlement
@@ -123,6 +123,7 @@ class Bodies:
     documents: DocumentSource
     portion_bytes: int
     clock: Clock
+    most_bytes: int = DOCUMENT_BYTES  # of one document
     found: dict[UUID, Document] = field(default_factory=dict)
     drawn: int = 0  # the version of what was read last
     first_drawn: int | None = None
@@ -187,6 +188,10 @@ class Bodies:
         if portion:
             yield portion
 
+    def too_large(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
+        """Those that are never read: their size is known since the claim, or the lookup."""
+        return [(d, too_large(d.size_bytes, self.most_bytes)) for d in portion if d.size_bytes > self.most_bytes]
+
     def fill_payloads(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
         """Load the large payloads of one portion; answers the ones that turn out to be no documents."""
         absent = [d for d in _absent(portion) if not d.drawn]
@@ -209,8 +214,10 @@ class Bodies:
         loaded = self.documents.load([d.stack.head for d in absent], whole=True)
         for delivery in absent:
             document = loaded[delivery.stack.head.id]
-            if document.failure is not None:
-                bad.append((delivery, document.failure))
+            grown = (document.size_bytes or 0) if document.body is None else 0
+            failure = too_large(grown, self.most_bytes) if grown else document.failure
+            if failure is not None:
+                bad.append((delivery, failure))
                 continue
             delivery.body = document.body
             delivery.as_delete = document.size_bytes is None

@@ -34,7 +34,7 @@ from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
 from outbox.fast_path import Plain, Sendable, all_written
 from outbox.placing import PlaceBook
-from outbox.policy.document import Addressing, Stack, coalesce, refused
+from outbox.policy.document import DOCUMENT_BYTES, Addressing, Stack, coalesce, refused
 from outbox.policy.entity_type import UNDECLARED_DELETE
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written
@@ -67,6 +67,7 @@ class Projector:
     request_deadline_seconds: float
     report_write: Callable[[WriteReport], None]
     refresh_again: Callable[[Sequence[Event]], None]  # by a new event
+    most_document_bytes: int = DOCUMENT_BYTES
     # Versions that an index holds and no event of their batch knows, for upkeep to check.
     ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
 
@@ -74,7 +75,9 @@ class Projector:
         """One batch, from its claim to its settlement. Every event gets exactly one verdict."""
         started = time.monotonic()
         with self.leases.holding(claimed) as holding:
-            bodies = Bodies(self.store, self.documents, self.portion_bytes, holding.clock)
+            bodies = Bodies(
+                self.store, self.documents, self.portion_bytes, holding.clock, most_bytes=self.most_document_bytes
+            )
             events, fanouts = documents_of(claimed.events)
             batch = Batch(claimed, events, holding, bodies, Verdicts(claimed.events), Standing.of(events))
             result = self._deliver(self._prepare(batch), batch)
@@ -246,8 +249,15 @@ class Projector:
         return placing.write(self.places, documents, lambda actions: self.sink.write(actions, deadline))
 
     def _fill(self, portion: list[Delivery], batch: Batch, again: list[Stack]) -> None:
-        """Large bodies, loaded now; what turns out to be none is not sent."""
-        for delivery, failure in batch.bodies.fill_payloads(portion) + self._large_documents(portion, batch):
+        """Large bodies, loaded now; what is too large, or turns out to be none, is not sent."""
+        self._leave_out(batch.bodies.too_large(portion), portion, batch, again)
+        bad = batch.bodies.fill_payloads(portion) + self._large_documents(portion, batch)
+        self._leave_out(bad, portion, batch, again)
+
+    def _leave_out(
+        self, bad: Sequence[tuple[Delivery, Failure]], portion: list[Delivery], batch: Batch, again: list[Stack]
+    ) -> None:
+        for delivery, failure in bad:
             portion.remove(delivery)
             if self._fail(delivery.stack, failure, batch):
                 again.append(delivery.stack)

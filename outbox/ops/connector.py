@@ -37,7 +37,6 @@ class ConnectorCheck:
             yield from _state(self.plan.name, status)
 
     def examine(self) -> Iterator[Finding]:
-        yield from self._access()
         name = self.plan.name
         found, status = self.connect.configuration(name), self.connect.status(name)
         if found is None or status is None:

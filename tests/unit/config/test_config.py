@@ -52,6 +52,7 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("OUTBOX_CONCURRENCY", "worker.concurrency", 2, "64", 64),
     ("OUTBOX_BATCH_SIZE", "batch.size", 500, "10000", 10_000),
     ("OUTBOX_BATCH_BYTES", "batch.bytes", 8_388_608, "1048576", 1_048_576),
+    ("OUTBOX_MAX_DOCUMENT_BYTES", "batch.max_document_bytes", 33_554_432, "104857600", 104_857_600),
     ("OUTBOX_POLL_INTERVAL_SECONDS", "worker.poll_interval_seconds", 0.5, "1.5", 1.5),
     ("OUTBOX_LISTEN", "worker.listen", False, "on", True),
     ("OUTBOX_LEASE_SECONDS", "lease.seconds", 60, "10", 10),

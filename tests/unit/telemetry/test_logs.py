@@ -185,6 +185,16 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     ),
     (facts.IndexVerified({"stale": 1}, 5, 0.1), "verify.done", {"level": "warning"}),
     (facts.Warned("x.y", "look", {"level": 3}), "x.y", {"message": "look", "level": "warning", "level_": 3}),
+    (
+        facts.AccessJudged(facts.AccessVerdict.LOGGED_IN, "10.0.0.9", "alice", "operator"),
+        "console.access",
+        {"verdict": "logged_in", "name": "alice", "role": "operator", "client": "10.0.0.9", "level": "info"},
+    ),
+    (
+        facts.AccessJudged(facts.AccessVerdict.WRONG_TOKEN, "10.0.0.9"),
+        "console.access",
+        {"verdict": "wrong_token", "client": "10.0.0.9", "level": "warning"},
+    ),
     (facts.EventsReplayed(TOKEN, "cli", 5, 1, "alice"), "replay.dispatched", {"by": "alice"}),
     (facts.ReplaySettled(TOKEN, "settled", 4, 1, 0, 3.0), "replay.settled", {"status": "settled"}),
     (facts.TablePruned("search_outbox_events", 500, True, 0.1), "prune.done", {"counts": {"pruned": 500}}),
