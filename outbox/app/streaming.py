@@ -77,6 +77,7 @@ def streaming(
         wall_clock=time.now,
         wake=lambda: _wake(lanes),
         may_commit=second.is_heard,
+        read_before=lambda topic_id: records.topic_before(settings.kafka.topic, topic_id),
     )
     second.on_change_after_silence = reader.rewind
     return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, time.tend)

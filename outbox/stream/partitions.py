@@ -28,13 +28,16 @@ class Start(NamedTuple):
     expected: int | None = None
 
 
-def start_of(committed: int | None, low: int, high: int) -> Start:
+def start_of(committed: int | None, low: int, high: int, *, anew: bool = False) -> Start:
     """By what the group has committed and what the broker still has. The cases:
 
     nothing committed   a new group: from the oldest record
     below the oldest    a gap: records were removed before anyone read them
     above the newest    a gap: the topic was made anew, or lost its end; all that is there is read again
+    made anew           a gap, whatever is committed: the offset is another topic's, or was deleted with that
     """
+    if anew:
+        return Start(low, committed or 0)
     if committed is None:
         return Start(low)
     if committed < low or committed > high:

@@ -127,3 +127,12 @@ select x from unnest(%(transactions)s::bigint[]) as x
    and exists (select from pg_locks l
                 where l.locktype = 'transactionid' and l.granted and l.mode = 'ExclusiveLock'
                   and l.transactionid = x::text::xid8::xid)
+
+-- name: topic_before
+-- Notes under which id a worker reads its topic. Reads the id that it or another worker of its group has read before: the
+-- statement's own snapshot still has what was there.
+with noted as (
+    update search_outbox_workers set stream = %(stream)s, topic_id = %(topic_id)s where worker_id = %(owner)s
+)
+select topic_id from search_outbox_workers where stream = %(stream)s and topic_id is not null
+ order by worker_id = %(owner)s desc, heartbeat_at desc limit 1

@@ -13,7 +13,7 @@ from outbox.web.pages.replays import Plans
 def a_plan(ids: int) -> Plan:
     counts = {"matched": ids, "total": ids, "by_entity_type": {}, "by_error_reason": {}, "by_fingerprint": {}}
     times = {"created_at": datetime.now(UTC), "oldest": None, "newest": None}
-    rest = {"filter": {}, "skipped": {}, "sample": (), "superseded": None, "compared": 0}
+    rest: dict[str, object] = {"filter": {}, "skipped": {}, "sample": (), "superseded": None, "compared": 0}
     return Plan(id=uuid4(), ids=[uuid4() for _ in range(ids)], **counts, **times, **rest)  # type: ignore[arg-type]
 
 
