@@ -3,7 +3,7 @@
 M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite, M19 to
 M23 those that documents from a view invite, M24 to M27 those that offsets invite,
 M28 one that parts of a large job invite, M29 to M35 those that declared types and places invite, M36 to M38 those that
-fan-outs invite, M40 to M42 three that Kafka's exceptions invite.
+fan-outs invite, M40 to M43 four that Kafka's exceptions invite.
 """
 
 from pathlib import Path
