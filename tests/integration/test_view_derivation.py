@@ -136,6 +136,22 @@ DERIVED: list[tuple[str, str, set[str]]] = [
         {OWN, "marks: by post_id", "users: select marks.post_id from marks where marks.user_id = changed.id"},
     ),
     (
+        "a condition that makes an outer join an inner one, for a table outside of it",
+        (
+            "posts p cross join users u left join (marks m join likes l on l.post_id = m.n) on l.user_id = u.id"
+            " where m.post_id = p.id"
+        ),
+        {
+            OWN,
+            "marks: by post_id",
+            "likes: select marks.post_id from marks where marks.n = changed.post_id",
+            (
+                "users: select marks.post_id from likes, marks where likes.user_id = changed.id"
+                " and marks.n = likes.post_id"
+            ),
+        },
+    ),
+    (
         "either of two links",
         "posts p join users u on u.id = p.user_id or u.boss = p.user_id",
         {

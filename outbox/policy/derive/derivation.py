@@ -6,8 +6,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from outbox.policy.derive import functions
-from outbox.policy.derive.branches import Branch, NotReadable, Occurrence, branches
+from outbox.policy.derive.branches import Branch, branches
 from outbox.policy.derive.facts import Catalogue, Relation
+from outbox.policy.derive.occurrences import NotReadable, Occurrence
 from outbox.policy.derive.paths import Hop, IdPath, NoWay, way
 from outbox.policy.derive.terms import Term
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
-from outbox.policy.derive.branches import Branch, Condition, Occurrence
+from outbox.policy.derive.branches import Branch
+from outbox.policy.derive.occurrences import Condition, Occurrence
 from outbox.policy.derive.terms import ColumnRef, Term
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
