@@ -590,6 +590,12 @@ def test_older_servers_have_the_same_log(older_postgres_url: str) -> None:
         assert (turn_log_off(url), drop_log(url, SLOT)) == (["log off"], ["dropped log"])
 
 
+@pytest.mark.parametrize("keep", ["-1 second", "-3 days", "-1 month"])
+def test_a_negative_age_removes_nothing(logged: Connection, keep: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="must not be negative"):
+        logged.execute("select search_outbox_log_prune(%s::interval, 10)", [keep])
+
+
 def findings(pool: Database, database: str) -> dict[str, list[Finding]]:
     found: dict[str, list[Finding]] = {}
     for finding in event_log(PostgresDoctor(pool, "search_documents", database).event_log(SLOT), SLOT, 3):

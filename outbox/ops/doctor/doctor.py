@@ -35,10 +35,12 @@ class Doctor:
     nodes: Callable[[], Iterable[Finding]] = tuple  # of several, each one
     stream: Callable[[], Iterable[Finding]] = tuple  # where Kafka is the source
     connector: Callable[[], Iterable[Finding]] = tuple  # where Kafka Connect is to be asked
+    transport: Callable[[], Iterable[Finding]] = tuple  # which logins leave this machine in clear
     replica: Callable[[], Iterable[Finding]] = tuple  # where comparisons read one
 
     def examine(self) -> Iterator[Finding]:
         """All findings, one after the other as they are made; what cannot be checked is reported, not skipped."""
+        yield from guarded("transport", self.transport)
         reached = yield from self._database()
         yield from guarded("kafka", self.stream)
         yield from guarded("connector", self.connector)

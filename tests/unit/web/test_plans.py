@@ -3,6 +3,7 @@
 import gc
 import weakref
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 from outbox.ops.replay.plan import Plan
@@ -11,10 +12,16 @@ from outbox.web.pages.replays import Plans
 
 
 def a_plan(ids: int) -> Plan:
-    counts = {"matched": ids, "total": ids, "by_entity_type": {}, "by_error_reason": {}, "by_fingerprint": {}}
-    times = {"created_at": datetime.now(UTC), "oldest": None, "newest": None}
-    rest: dict[str, object] = {"filter": {}, "skipped": {}, "sample": (), "superseded": None, "compared": 0}
-    return Plan(id=uuid4(), ids=[uuid4() for _ in range(ids)], **counts, **times, **rest)  # type: ignore[arg-type]
+    counts: dict[str, Any] = {
+        "matched": ids,
+        "total": ids,
+        "by_entity_type": {},
+        "by_error_reason": {},
+        "by_fingerprint": {},
+    }
+    times: dict[str, Any] = {"created_at": datetime.now(UTC), "oldest": None, "newest": None}
+    rest: dict[str, Any] = {"filter": {}, "skipped": {}, "sample": (), "superseded": None, "compared": 0}
+    return Plan(id=uuid4(), ids=[uuid4() for _ in range(ids)], **counts, **times, **rest)
 
 
 def test_a_plan_comes_back_with_exactly_its_ids() -> None:
