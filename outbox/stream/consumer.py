@@ -414,7 +414,7 @@ class StreamReader:
             self._next_fault[error.code()] = now + FAULT_SECONDS
             self._doubts = DOUBTS
             self._announce(StreamFault(words(error)))
-        if error.fatal():
+        if error.fatal() or error.code() == KafkaError._FATAL:
             raise KafkaException(error)
 
     def _named(self, numbers: Iterable[int]) -> list[TopicPartition]:
