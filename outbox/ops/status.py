@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from outbox.errors import SchemaMismatch, StreamDown
 from outbox.facts import SlotSample
-from outbox.policy.allowance import Allowance
+from outbox.policy.open_rows import OpenRows
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts, PartitionOffsets, StreamOffsets
 
@@ -174,9 +174,9 @@ class StatusDesk:
         )
 
     def _read_stream(self, stream: StreamOffsets) -> StreamStatus:
-        allowance = Allowance(stream.most_open)
-        allowance.counted(self._backlog.open_events(stream.topic, stream.group))
-        return replace(read_stream(stream, self._backlog.slot()), resting=allowance.reasons())
+        waiting = OpenRows(stream.most_open)
+        waiting.counted(self._backlog.open_events(stream.topic, stream.group))
+        return replace(read_stream(stream, self._backlog.slot()), resting=waiting.reasons())
 
 
 def read_stream(stream: StreamOffsets, slot: SlotSample | None = None) -> StreamStatus:

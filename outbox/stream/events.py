@@ -13,8 +13,8 @@ from typing import Final
 from uuid import UUID
 
 from outbox.errors import DatabaseDown, NotStored
-from outbox.policy.allowance import Allowance
 from outbox.policy.event import DELETE, UPSERT, Event
+from outbox.policy.open_rows import OpenRows
 from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Settlement
 from outbox.ports import (
     Claimed,
@@ -107,7 +107,7 @@ class StreamEvents:
         self._now = now
         self._batch_bytes = batch_bytes
         self._stopped_types = stopped_types
-        self._allowance = Allowance(most_open)
+        self._open = OpenRows(most_open)
         self._next_count = 0.0
         self._batches: dict[UUID, InFlight] = {}
         self._lock = threading.Lock()
@@ -275,17 +275,17 @@ class StreamEvents:
         for part, judged in zip(parts, fates, strict=True):
             stored = [verdicts.of(part.reads[place].event) for what, place in judged if what is Fate.STORE]
             waiting = sum(not isinstance(verdict, Done | Failed) for verdict in stored)
-            self._allowance.stored(part.handed.partition.number, waiting)
-        self._partitions.hold(self._allowance.reasons())
+            self._open.stored(part.handed.partition.number, waiting)
+        self._partitions.hold(self._open.reasons())
 
     def tend(self, topic: str, now: float) -> None:
         """Counts the rows that wait, at each call where there are any. While the database is down nothing changes."""
-        if now < self._next_count and not self._allowance.has_any:
+        if now < self._next_count and not self._open.has_any:
             return
         self._next_count = now + IDLE_SECONDS
         with suppress(DatabaseDown):
-            self._allowance.counted(self._records.open_events(topic))
-            self._partitions.hold(self._allowance.reasons())
+            self._open.counted(self._records.open_events(topic))
+            self._partitions.hold(self._open.reasons())
 
     def _all_pass(self, batch: InFlight) -> "Fates":
         """Only what does not pass has to be named."""

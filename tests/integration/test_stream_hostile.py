@@ -55,7 +55,7 @@ class Place:
 def place(
     kafka: KafkaDesk, topic: str, queue: EventTable, es: Elasticsearch, elastic_url: str, index: str
 ) -> Iterator[Place]:
-    es.indices.put_mapping(index=index, dynamic=False)
+    es.indices.put_mapping(index=index, dynamic="false")
     settings = KafkaSettings(bootstrap_servers=kafka.url, topic=topic, group=f"hostile-{topic}")
     records = PostgresRecords(queue.pool(), queue.store(), owner="w1", group=settings.group)
     with elastic_sink(elastic_url) as sink, joined(settings, records, sink, index=index) as member:

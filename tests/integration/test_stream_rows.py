@@ -353,7 +353,12 @@ def test_a_role_that_may_not_store_is_refused_with_the_grant_that_it_lacks(
 
 LATER = RetryLater(60.0, BUSY)
 ENDED = None  # the work on it ended in an unexpected error: a suspect
-NEW = {"a retry": LATER, "a failure": FAILED, "a brake": braked(REFUSED), "a suspect": ENDED}
+NEW: dict[str, Settlement | None] = {
+    "a retry": LATER,
+    "a failure": FAILED,
+    "a brake": braked(REFUSED),
+    "a suspect": ENDED,
+}
 OPENED = {"a retry": "pending", "a failure": "failed", "a brake": "pending", "a suspect": "pending"}
 HAVE = {
     "pending": "status = 'pending', processed_at = null, next_retry_at = now() + interval '1 hour'",

@@ -1,4 +1,4 @@
-"""A commit that logical decoding delivers before anyone sees it: PostgreSQL while its synchronous standby is away."""
+"""A commit that logical decoding delivers before anyone sees it: PostgreSQL while its synchronous standby is down."""
 
 import re
 import threading
@@ -67,7 +67,7 @@ def decoded(queue: EventTable) -> list[bytes]:
 
 
 class Writer(threading.Thread):
-    """Its commit does not come back while the standby is away."""
+    """Its commit does not come back while the standby is down."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)

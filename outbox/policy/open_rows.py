@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 
-class Allowance:
+class OpenRows:
     """Between two counts of the rows only what was stored since is added: a partition may be over the limit by a batch
     for each of its lanes, which is one."""
 
