@@ -40,7 +40,7 @@ with given as materialized (
            failed_at = case n.status when 'failed' then clock_timestamp() end,
            next_retry_at = clock_timestamp() + make_interval(secs => n.delay),
            error_reason = n.reason, error_code = n.code, error = n.error, error_fingerprint = n.fingerprint,
-           dead_reason = n.dead_reason, error_detail = n.detail, payload = (%(payloads)s::text[])[n.place]::json
+           dead_reason = n.dead_reason, error_detail = n.detail
       from (select distinct on (row_id) * from named order by row_id, place) n
      where e.id = n.row_id and e.status = 'done' and n.status <> 'done'
     returning e.id, e.attempts, e.replay_count
