@@ -332,6 +332,7 @@ class StreamSampled(Fact):
     topic: str
     lag: Mapping[int, int]
     oldest_age_seconds: Mapping[int, float]
+    resting: Mapping[int, str] = field(default_factory=dict)  # why nothing of a partition is handed out
 
 
 class StreamFault(Fact, log="stream.fault", level="warning", fields="error"):

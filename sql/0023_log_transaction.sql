@@ -1,4 +1,4 @@
--- Why:  a connector may read a commit before snapshots see it, with a synchronous standby for as long as that is away. So
+-- Why:  a connector may read a commit before snapshots see it, with a synchronous standby for as long as that is down. So
 --       where the event log is, its records name their transaction, and a projector waits until it is visible.
 -- Undo:
 --   do $undo$

@@ -54,6 +54,7 @@ def streaming(
         records,
         time.now,
         batch_bytes=settings.batch.bytes,
+        most_open=settings.kafka.max_open_events,
         stopped_types=table.gate.types_stopped_by_operator,
     )
     leases = _leases(settings, store, announce)
@@ -80,7 +81,12 @@ def streaming(
         read_before=lambda topic_id: records.topic_before(settings.kafka.topic, topic_id),
     )
     second.on_change_after_silence = reader.rewind
-    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, time.tend)
+
+    def tend() -> None:
+        time.tend()
+        store.tend(settings.kafka.topic, clock())
+
+    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, tend)
 
 
 def _wake(lanes: Sequence[Lane]) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 from outbox.errors import NotPermitted, SchemaMismatch, StreamDown
 from outbox.facts import FanoutSample, SlotSample
+from outbox.policy.open_rows import OpenRows
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts, PartitionOffsets, StreamOffsets
 
@@ -35,6 +36,7 @@ class BacklogCounts(Protocol):
     def failed_by_reason(self) -> Mapping[str, int]: ...
     def slot(self) -> SlotSample | None: ...
     def fanouts(self) -> FanoutSample: ...
+    def open_events(self, topic: str, group: str) -> Mapping[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class StreamStatus:
     partitions: Sequence[PartitionOffsets] = ()
     error: str = ""
     slot: SlotSample | None = None
+    resting: Mapping[int, str] = field(default_factory=dict)  # why nothing of a partition is read on
 
     @property
     def is_captured(self) -> bool:
@@ -109,7 +112,7 @@ class StreamStatus:
         each = [place._asdict() | {"lag": place.lag, "gone": place.is_gone} for place in self.partitions]
         slot = None if self.slot is None else asdict(self.slot)
         about = {"topic": self.topic, "group": self.group, "lag": self.lag, "error": self.error}
-        return about | {"partitions": each, "slot": slot}
+        return about | {"partitions": each, "slot": slot, "resting": {str(k): why for k, why in self.resting.items()}}
 
 
 NO_FANOUTS: Final = FanoutSample(0, 0, 0.0, 0, 0, capped=False)
@@ -168,7 +171,7 @@ class StatusDesk:
         workers = [_worker(row) for row in self._overview.workers()]
         pauses = [dict(row) for row in self._overview.pauses()]
         types = by_type(self._overview.open_by_type(), self._overview.failed_by_type())
-        stream = None if self._stream is None else read_stream(self._stream, self._backlog.slot())
+        stream = None if self._stream is None else self._read_stream(self._stream)
         return QueueStatus(
             sentence=sentence(queue, workers, pauses, all_read=_is_read(stream)) + in_kafka(stream),
             schema=str(schema),
@@ -192,6 +195,11 @@ class StatusDesk:
         except NotPermitted:
             return ()
 
+    def _read_stream(self, stream: StreamOffsets) -> StreamStatus:
+        waiting = OpenRows(stream.most_open)
+        waiting.counted(self._backlog.open_events(stream.topic, stream.group))
+        return replace(read_stream(stream, self._backlog.slot()), resting=waiting.reasons())
+
 
 def read_stream(stream: StreamOffsets, slot: SlotSample | None = None) -> StreamStatus:
     """A broker that does not answer hides nothing of the rest."""
@@ -213,7 +221,8 @@ def in_kafka(stream: StreamStatus | None) -> str:
     if stream is None:
         return ""
     stopped = "" if stream.is_captured else "; no connector reads the event log (`outbox doctor`)"
-    return stopped + _in_topic(stream)
+    rests = "".join(f"; partition {partition} rests: {why}" for partition, why in stream.resting.items())
+    return stopped + _in_topic(stream) + rests
 
 
 def _in_topic(stream: StreamStatus) -> str:

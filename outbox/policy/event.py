@@ -71,6 +71,8 @@ TRANSITIONS: Final = (
     Transition(Status.PROCESSING, Status.FAILED, "reclaim"),
     Transition(Status.FAILED, Status.PENDING, "replay"),
     Transition(Status.DISCARDED, Status.PENDING, "replay"),
+    Transition(Status.DONE, Status.PENDING, "reopen"),
+    Transition(Status.DONE, Status.FAILED, "reopen"),
     Transition(Status.PENDING, Status.DISCARDED, "discard"),
     Transition(Status.FAILED, Status.DISCARDED, "discard"),
 )

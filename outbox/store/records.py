@@ -139,6 +139,10 @@ class PostgresRecords:
         self._id_type = self._id_type or entity_id_type(connection)
         return typed(self._sql[name], self._id_type)
 
+    def open_events(self, topic: str) -> Mapping[int, int]:
+        with self._database.connection() as connection:
+            return open_events(connection, topic, self._group)
+
     def unseen(self, transactions: Iterable[int]) -> set[int]:
         with self._database.connection() as connection:
             rows = connection.execute(self._sql["unseen"], {"transactions": list(transactions)}).fetchall()
@@ -158,6 +162,11 @@ class PostgresRecords:
             row = connection.execute(self._sql["now"]).fetchone()
             assert row is not None
             return float(row[0])
+
+
+def open_events(connection: Connection[Any], topic: str, group: str) -> dict[int, int]:
+    named = {"beginning": f"kafka:{topic}:", "group": group}
+    return dict(connection.execute(queries("records")["open_events"], named).fetchall())
 
 
 def _given(place: int, row: RecordRow, group: str) -> dict[str, Any]:

@@ -385,7 +385,8 @@ class StreamReader:
             partition.high = max(partition.high, high)
             lag[partition.number] = max(partition.high - partition.settled(), 0)
             oldest[partition.number] = self._age(partition) if lag[partition.number] else 0.0
-        self._announce(StreamSampled(self._settings.topic, lag, oldest))
+        resting = {partition.number: partition.held for partition in partitions if partition.held}
+        self._announce(StreamSampled(self._settings.topic, lag, oldest, resting))
         if self._doubts and partitions:
             self._probe(consumer, partitions[0])
 
@@ -413,7 +414,7 @@ class StreamReader:
             self._next_fault[error.code()] = now + FAULT_SECONDS
             self._doubts = DOUBTS
             self._announce(StreamFault(words(error)))
-        if error.fatal():
+        if error.fatal() or error.code() == KafkaError._FATAL:
             raise KafkaException(error)
 
     def _named(self, numbers: Iterable[int]) -> list[TopicPartition]:

@@ -42,6 +42,10 @@ class KafkaOffsets:
     def group(self) -> str:
         return self._settings.group
 
+    @property
+    def most_open(self) -> int:
+        return self._settings.max_open_events
+
     def read(self) -> Sequence[PartitionOffsets]:
         """Every partition of the topic. Raises StreamDown."""
         places = [TopicPartition(self.topic, number) for number in self._asked(self._numbers)]

@@ -66,6 +66,7 @@ class Partition:
     revoked: bool = False
     high: int = 0
     suspect: bool = False  # who had it before ended with it, again and again: its first batch is stored, not sent
+    held: str = ""  # why nothing of it is handed out, until that is over
     end: int = 0  # the broker has said that there is nothing below it that was not read
 
     def settled(self) -> int:
@@ -208,7 +209,7 @@ class Partitions:
         with self._changed:
             now = self._clock()
             taken: list[Handed] = []
-            free = [p for p in self._of.values() if p.waiting and not p.in_flight and now >= p.rest_until]
+            free = [p for p in self._of.values() if p.waiting and not (p.in_flight or p.held) and now >= p.rest_until]
             for partition in sorted(free, key=lambda each: each.turn):
                 alone = bool(partition.back or partition.rests)
                 if alone and taken:
@@ -272,6 +273,12 @@ class Partitions:
         weight = sum(map(size_of, stays))
         partition.waiting_bytes += weight
         self._bytes += weight
+
+    def hold(self, reasons: Mapping[int, str]) -> None:
+        """Of all partitions: those without a reason go on."""
+        with self._changed:
+            for number, partition in self._of.items():
+                partition.held = reasons.get(number, "")
 
     def rest_for(self, partition: Partition, seconds: float) -> None:
         with self._changed:

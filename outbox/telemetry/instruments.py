@@ -185,6 +185,7 @@ class Instruments:
     stream_lag_records = _per_partition("Records of a partition of this worker that are not settled")
     stream_oldest_age_seconds = _per_partition("Age of the oldest record of a partition that is not settled")
     stream_partitions = _one(Gauge, "Partitions that this worker has")
+    stream_resting_partitions = _one(Gauge, "Partitions that rest, because too many of their events are open")
     stream_gaps = _one(Counter, "Times that records were gone before they were read")
     stream_gap_records = _one(Counter, "Records that were gone before they were read")
     stream_revoked_records = _one(Counter, "Records in flight whose partition went to another worker")
@@ -222,7 +223,8 @@ class Instruments:
         self._registry.register(made)
         return made
 
-    def stream_sample(self, lag: Mapping[int, int], oldest_age_seconds: Mapping[int, float]) -> None:
+    def stream_sample(self, lag: Mapping[int, int], oldest_age_seconds: Mapping[int, float], resting: int) -> None:
+        self.stream_resting_partitions.set(resting)
         for partition, records in lag.items():
             self.stream_lag_records.labels(self.projection, str(partition)).set(records)
             age = oldest_age_seconds.get(partition, 0.0)

@@ -300,3 +300,32 @@ def test_a_worker_of_the_table_with_another_index_does_not_start_beside_one_that
     third.wait_for_fact("worker.started")
     third.kill()
     start_daemon().wait_for_fact("worker.started")
+
+
+def test_a_mapping_that_refuses_everything_leaves_the_topic_in_kafka(
+    ground: Ground, connection: psycopg.Connection, outbox: Outbox
+) -> None:
+    """The brake lets 50 fail; all others became pending rows, 60,000 in 20 s."""
+    ground.es.indices.put_mapping(index=ground.index, dynamic="strict")
+    most = {"KAFKA_MAX_OPEN_EVENTS": "50", "OUTBOX_BATCH_SIZE": "50"}
+    ground.put(*(an_event_record(str(n), n + 1) for n in range(3_000)))
+    daemon = ground.start(**most)
+    daemon.wait_for_fact("stream.assigned")
+    daemon.wait_until(lambda: metric(daemon, "outbox_stream_resting_partitions") == PARTITIONS, "all partitions rest")
+    open_rows = counts(connection)["pending"]
+    assert open_rows <= PARTITIONS * (50 + 50)
+    paused = ready(daemon)[1]["checks"]["paused"]
+    assert (paused["ok"], "partition 0: " in paused["detail"]) == (False, True)
+    seen = outbox("status", "--json", cold=True, **ground.environment(**most))
+    assert set(seen.json["stream"]["resting"]) == set(map(str, range(PARTITIONS)))
+    assert "partition 3 rests: " in seen.json["sentence"]
+    ground.es.indices.put_mapping(index=ground.index, dynamic="true")
+
+    def finished() -> bool:
+        connection.execute("update search_outbox_events set next_retry_at = now() where status = 'pending'")
+        return ground.committed_all() and counts(connection).get("pending", 0) == 0
+
+    daemon.wait_until(finished, "the rest is read")
+    assert len(ground.documents()) + counts(connection)["failed"] == 3_000
+    daemon.wait_until(lambda: ready(daemon)[1]["checks"]["paused"]["ok"], "nothing rests any more")
+    assert daemon.terminate() == 0

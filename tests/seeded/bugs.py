@@ -3,7 +3,7 @@
 M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite, M19 to
 M23 those that documents from a view invite, M24 to M27 those that offsets invite,
 M28 one that parts of a large job invite, M29 to M35 those that declared types and places invite, M36 to M38 those that
-fan-outs invite, M40 to M43 four that Kafka's exceptions invite, M45 to M47 three that fan-outs and derived
+fan-outs invite, M40 to M44 five that Kafka's exceptions invite, M45 to M47 three that fan-outs and derived
 attachments invite.
 """
 
@@ -283,6 +283,11 @@ BUGS: Final = (
         "M43",
         "the offset of a topic that was deleted is taken for one of the topic that was made anew",
         ("unit/stream/test_start.py::what_is_gone_is_a_gap_and_a_topic_that_was_made_anew_is_read_from_its_beginning",),
+    ),
+    Bug(
+        "M44",
+        "a partition does not rest, however many of its events are open",
+        (_RECORDS + "a_partition_with_many_open_events_rests_and_the_topic_keeps_what_follows",),
     ),
     Bug(
         "M45",

@@ -40,7 +40,7 @@ with given as materialized (
            failed_at = case n.status when 'failed' then clock_timestamp() end,
            next_retry_at = clock_timestamp() + make_interval(secs => n.delay),
            error_reason = n.reason, error_code = n.code, error = n.error, error_fingerprint = n.fingerprint,
-           dead_reason = n.dead_reason, error_detail = n.detail, payload = (%(payloads)s::text[])[n.place]::json
+           dead_reason = n.dead_reason, error_detail = n.detail
       from (select distinct on (row_id) * from named order by row_id, place) n
      where e.id = n.row_id and e.status = 'done' and n.status <> 'done'
     returning e.id, e.attempts, e.replay_count
@@ -117,6 +117,15 @@ select id, idempotency_key from search_outbox_events
    and idempotency_key like 'kafka:%%@%%'
    and regexp_replace(substr(idempotency_key, strpos(idempotency_key, '@') + 1), ':[0-9a-f-]{36}$', '') <> %(group)s
  limit 1
+
+-- name: open_events
+-- Reads: rows of one group's records that wait, by partition.
+select split_part(idempotency_key, ':', 3)::int, count(*)::int
+  from search_outbox_events
+ where processed_at is null and failed_at is null
+   and starts_with(idempotency_key, %(beginning)s)
+   and regexp_replace(substr(idempotency_key, strpos(idempotency_key, '@') + 1), ':[0-9a-f-]{36}$', '') = %(group)s
+ group by 1
 
 -- name: unseen
 -- Reads: transactions whose changes a snapshot of now does not see, although a connector has read their commit: who

@@ -36,6 +36,7 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("KAFKA_GROUP", "kafka.group", "outbox-projector", "shop-search", "shop-search"),
     ("KAFKA_GROUP_PROTOCOL", "kafka.group_protocol", "consumer", "classic", "classic"),
     ("KAFKA_SESSION_TIMEOUT_SECONDS", "kafka.session_timeout_seconds", 45, "10", 10),
+    ("KAFKA_MAX_OPEN_EVENTS", "kafka.max_open_events", 1_000, "50", 50),
     ("KAFKA_PREFETCH_BYTES", "kafka.prefetch_bytes", 16_777_216, "65536", 65_536),
     ("KAFKA_SECURITY_PROTOCOL", "kafka.security_protocol", "PLAINTEXT", "ssl", "SSL"),
     ("KAFKA_CONNECT_URL", "connect.url", None, "https://connect:8083/", "https://connect:8083"),

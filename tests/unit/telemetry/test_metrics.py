@@ -62,6 +62,7 @@ CONTRACT = {
     "outbox_stream_lag_records": ("partition",),
     "outbox_stream_oldest_age_seconds": ("partition",),
     "outbox_stream_partitions": (),
+    "outbox_stream_resting_partitions": (),
     "outbox_stream_gaps_total": (),
     "outbox_stream_gap_records_total": (),
     "outbox_stream_revoked_records_total": (),
