@@ -2,7 +2,7 @@
 
 M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite, M19 to
 M23 those that documents from a view invite, M24 to M27 those that offsets invite,
-M28 one that parts of a large job invite, M29 to M34 those that declared types and
+M28 one that parts of a large job invite, M29 to M35 those that declared types and
 places invite.
 """
 
