@@ -106,6 +106,14 @@ class WorkerIdTaken(OutboxError):
     exit_code = 78
 
 
+class OtherTarget(OutboxError):
+    """A running worker of this database writes an entity type to another index, and both would work on one queue of
+    events. Correct ELASTIC_INDEX or ELASTIC_INDEX_MAP, or stop that worker first; two projections need two
+    databases."""
+
+    exit_code = 78
+
+
 class CannotListen(OutboxError):
     """The port for /metrics, /healthz and /readyz cannot be opened. Stop the program that uses it, or choose another
     port with OUTBOX_METRICS_PORT or OUTBOX_HTTP_PORT (0 is off)."""

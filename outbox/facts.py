@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import ClassVar, NamedTuple, dataclass_transform
 from uuid import UUID
 
@@ -64,6 +65,16 @@ class BatchClaimed(
     duration_seconds: float
     suspects: bool = False
     traceparents: Sequence[str] = ()  # the producers' trace contexts, where they gave any
+
+
+class FannedOut(Fact, log="fanout.page", level="debug", fields="event_id entity_type source last", counts="refreshes"):
+    """A page of refreshes is written for a change of `source`; `last`: there are no more."""
+
+    event_id: UUID
+    entity_type: str
+    source: str
+    refreshes: int
+    last: bool
 
 
 class BatchSettled(
@@ -245,9 +256,21 @@ class SlotSample:
     safe_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class FanoutSample:
+    """Fan-outs that are open, and the refreshes they wrote so far; those that wait to be projected; failed ones."""
+
+    open: int
+    written: int
+    oldest_age_seconds: float
+    failed: int
+    refreshes_open: int
+    capped: bool
+
+
 class BacklogSampled(Fact):
     """One sample of the table. `capped`: there are more rows than it counts; these are minimum values. `slot`: None
-    where producers do not write to the event log."""
+    where producers do not write to the event log. `fanouts`: None until they were counted."""
 
     lag: int  # pending + processing
     oldest_age_seconds: float
@@ -259,6 +282,7 @@ class BacklogSampled(Fact):
     capped: bool
     duration_seconds: float
     slot: SlotSample | None = None
+    fanouts: FanoutSample | None = None
 
 
 class PartitionsAssigned(Fact, log="stream.assigned", fields="topic partitions"):
@@ -308,6 +332,7 @@ class StreamSampled(Fact):
     topic: str
     lag: Mapping[int, int]
     oldest_age_seconds: Mapping[int, float]
+    resting: Mapping[int, str] = field(default_factory=dict)  # why nothing of a partition is handed out
 
 
 class StreamFault(Fact, log="stream.fault", level="warning", fields="error"):
@@ -453,6 +478,27 @@ class Warned(Fact, log="{event}", level="warning", fields="message"):
     event: str
     message: str
     fields: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+class AccessVerdict(StrEnum):
+    """What became of a request for access to the console."""
+
+    LOGGED_IN = "logged_in"  # at the login page, or a token's first request from its address
+    WRONG_TOKEN = "wrong_token"  # noqa: S105
+    TOO_OFTEN = "too_often"  # wrong tokens
+    ROLE = "role"
+    CROSS_SITE = "cross_site"
+    HOST = "host"
+
+
+class AccessJudged(Fact, log="console.access", fields="verdict name? role? client"):
+    """Never the token. `told`: enough lines of this client were written, only the count goes on."""
+
+    verdict: AccessVerdict
+    client: str
+    name: str = ""
+    role: str = ""
+    told: bool = False
 
 
 Announce = Callable[[Fact], None]

@@ -1,12 +1,12 @@
 """What the daemon and the operations need from the outside, as protocols. Real ones live in store/ and sink/."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 from uuid import UUID
 
 from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
@@ -145,7 +145,7 @@ class EventStore(Protocol):
         """Those whose entity has a delete event of whatever state."""
         ...
 
-    def lately_done(self, entity_type: str, most: int) -> Sequence[Named]:
+    def lately_done(self, types: Sequence[str], most: int) -> Sequence[Named]:
         """Entities of this type that were projected lately, and were there."""
         ...
 
@@ -184,6 +184,14 @@ class RecordStore(Protocol):
 
     def newer_deletes(self, events: Sequence[Event]) -> Mapping[UUID, NewerDelete]:
         """Of these upserts, those whose document has a newer delete that is done or in flight, by event id."""
+        ...
+
+    def open_events(self, topic: str) -> Mapping[int, int]:
+        """How many rows of a topic's records wait, by partition."""
+        ...
+
+    def unseen(self, transactions: Iterable[int]) -> set[int]:
+        """Of these transactions those that are not over: a read would miss what they wrote."""
         ...
 
     def deleted(self, events: Sequence[Event]) -> set[UUID]: ...
@@ -260,6 +268,11 @@ class StreamOffsets(Protocol):
     def topic(self) -> str: ...
     @property
     def group(self) -> str: ...
+    @property
+    def most_open(self) -> int:
+        """Events of one partition that may wait in PostgreSQL."""
+        ...
+
     def read(self) -> Sequence[PartitionOffsets]: ...
     def ages(self, places: Sequence[PartitionOffsets]) -> Mapping[int, float]:
         """By partition, in seconds: of the record that is to be read next. Partitions that do not say it in time are
@@ -305,8 +318,8 @@ class DocumentSource(Protocol):
         """Whether there is a view."""
         ...
 
-    def has_type(self, entity_type: str) -> bool:
-        """Whether the view has any entity of this type. Raises DocumentsUnavailable."""
+    def types_in_view(self, types: Sequence[str]) -> Set[str]:
+        """Of these types, those that the view has an entity of. Raises DocumentsUnavailable."""
         ...
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
@@ -368,6 +381,14 @@ class Holder(NamedTuple):
     pid: int
     silent_seconds: float
     heartbeat_seconds: float
+
+
+class Other(NamedTuple):
+    """Another worker: what it writes where (`Projects`, as stored), its id, and its process."""
+
+    projects: Mapping[str, Any]
+    worker_id: str
+    holder: Holder
 
 
 class ControlRow(NamedTuple):
@@ -509,6 +530,8 @@ class AttachmentFacts:
     shown: str
     command: str
     older: bool
+    unexplained: bool  # triggers named as ours, of which no row of ours says what they are
+    in_transaction: bool  # its query runs in the writer's transaction, as release 0.1.0 had it
     elsewhere: str  # the table it writes to, where producers write to the other one now
     missing_triggers: tuple[str, ...]
     disabled_triggers: tuple[str, ...]
@@ -577,6 +600,36 @@ class AttachResult:
     def next(self) -> str:
         """The command that writes the documents of these rows."""
         return shlex.join(["outbox", "backfill", "--type", self.attachment.entity_type]) if self.there.rows else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAttachment:
+    """One attachment that the view needs. `reason`: what in the view leads from the table to its ids. `state`: new;
+    renewed, because what is there covers less; or there."""
+
+    result: AttachResult
+    reason: str
+    state: Literal["new", "renewed", "there"]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """What `attach --from-view` would do. With `problems` it does nothing. `unneeded`: attachments that the view needs
+    no more; `by_hand`: those that stand for what cannot be derived."""
+
+    attachments: tuple[PlannedAttachment, ...] = ()
+    problems: tuple[str, ...] = ()
+    unneeded: tuple[str, ...] = ()
+    by_hand: tuple[str, ...] = ()
+
+    @property
+    def to_do(self) -> tuple[PlannedAttachment, ...]:
+        return tuple(each for each in self.attachments if each.state != "there")
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        """The commands that write the documents of the rows that are there already."""
+        return tuple(dict.fromkeys(each.result.next for each in self.to_do if each.result.next))
 
 
 Clock = Callable[[], float]  # monotonic seconds

@@ -182,9 +182,9 @@ class MemoryEvents:
         gone = {(r.event.entity_type, r.event.entity_id) for r in self.queue.rows.values() if r.op == "delete"}
         return {event.id for event in events if (event.entity_type, event.entity_id) in gone}
 
-    def lately_done(self, entity_type: str, most: int) -> Sequence[Named]:
+    def lately_done(self, types: Sequence[str], most: int) -> Sequence[Named]:
         done = [r.event for r in self.queue.rows.values() if r.status == "done" and r.op != "delete"]
-        return [event for event in done if event.entity_type == entity_type][-most:]
+        return [event for kind in types for event in [e for e in done if e.entity_type == kind][-most:]]
 
     def last_version(self) -> int:
         return self.queue.last_version
@@ -217,8 +217,8 @@ class MemoryTypes:
     revision: int = 1
     known: dict[str, EntityType] = field(default_factory=dict)
 
-    def read(self) -> tuple[int, Mapping[str, EntityType]]:
-        return self.revision, dict(self.known)
+    def read(self, types: Sequence[str]) -> tuple[int, Mapping[str, EntityType]]:
+        return self.revision, {kind: self.known[kind] for kind in types if kind in self.known}
 
     def declare(self, types: Mapping[str, EntityType], by: str) -> None:
         self.known = {**types, **self.known}
@@ -251,7 +251,7 @@ class NoView:
     def exists(self) -> bool:
         return False
 
-    def has_type(self, entity_type: str) -> bool:
+    def types_in_view(self, types: Sequence[str]) -> set[str]:
         raise DocumentsUnavailable("there is none")
 
     def draw(self) -> int:

@@ -17,6 +17,7 @@ from outbox.config import Settings
 from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
 from outbox.daemon.declarations import Declarations
+from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
@@ -29,21 +30,24 @@ from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import Enrolment, wait_for_schema
 from outbox.daemon.systemd import Notifier, Watchdog
-from outbox.daemon.upkeep import SequenceWatch, Upkeep, VerificationNews
+from outbox.daemon.upkeep import CoverageWatch, SequenceWatch, Upkeep, VerificationNews
 from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
 from outbox.facts import Announcer
 from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
+from outbox.policy.projection import Projects
 from outbox.policy.schema import SchemaState
 from outbox.policy.settle import RetryPolicy
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index_check import TargetCheck
+from outbox.store.coverage import PostgresCoverage
 from outbox.store.documents import ViewDocuments
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import PostgresEvents, catch_up
 from outbox.store.failures import PostgresRollup
+from outbox.store.fanouts import PostgresFanouts
 from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database, connect
 from outbox.store.pooler import ear
@@ -187,8 +191,6 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
     mirrors = PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id)
     second = SecondTarget(sink, mirrors, announce, boottime)
-    verifications = PostgresVerifications(pools.chores)
-    news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
     probe = _probe(settings, sink)
     gate = PauseGate(announce, clock, probe)
     leases = Leases(
@@ -201,10 +203,12 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     )
     kinds = _kinds(settings, events, pools)
     brakes = Brakes(announce, clock)
-    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    most_bytes = settings.batch.max_document_bytes
+    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes, most_bytes=most_bytes)
     documents.shape().check_ids()
     declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, boottime)
     names = naming(settings)
+    judge = Judge(_retry(settings), brakes)
     projector = Projector(
         store=events,
         documents=documents,
@@ -213,14 +217,16 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         sink=second,
         leases=leases,
         addressing=Addressing(names),
-        judge=Judge(_retry(settings), brakes),
+        judge=judge,
         lookups=Lookups(events, documents, brakes, announce, clock),
+        fanouts=Fanouts(PostgresFanouts(pools.lanes), judge, announce),
         gate=gate,
         announce=announce,
         portion_bytes=settings.batch.bytes,
         request_deadline_seconds=settings.request_deadline_seconds,
         report_write=limits.report,
         refresh_again=events.refresh_again,
+        most_document_bytes=most_bytes,
     )
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(events, gate, orders, kinds, announce, limits.items, boottime)
@@ -234,13 +240,12 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     stream = _stream(settings, claimer, projector, second, make_lane, pools, events, announce) if is_stream else None
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
 
-    sequence = SequenceWatch(lambda: catch_up(pools.chores, Actor(worker_id, Source.DAEMON)), announce, clock)
-    sequence.tend()  # before the first claim
+    watches = _watches(settings, pools, announce)
 
     def tend() -> None:
         second.tend()
-        news.tend()
-        sequence.tend()
+        for watch in watches:
+            watch.tend()
         if stream is not None:
             stream.tend()
 
@@ -284,6 +289,12 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
             __version__,
             settings.lease.heartbeat_seconds,
             list(settings.worker.entity_types),
+            Projects(
+                settings.elastic.index,
+                settings.elastic.index_map,
+                frozenset(settings.worker.entity_types),
+                frozenset(settings.worker.exclude_entity_types),
+            ),
             announce,
             server=lambda: elastic.shown,
         ),
@@ -296,6 +307,21 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         on_ready=on_ready,
         on_draining=notifier.stopping,
     )
+
+
+def _watches(
+    settings: Settings, pools: Pools, announce: Announcer
+) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
+    """What upkeep checks now and then. The first two are also checked before the first claim."""
+    actor = Actor(settings.worker.id, Source.DAEMON)
+    sequence = SequenceWatch(lambda: catch_up(pools.chores, actor), announce, clock)
+    coverage = PostgresCoverage(pools.chores, settings.documents)
+    unattached = CoverageWatch(settings.documents, coverage.forgotten, announce, clock)
+    verifications = PostgresVerifications(pools.chores)
+    news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
+    sequence.tend()
+    unattached.tend()
+    return sequence, unattached, news
 
 
 def _lane(

@@ -12,8 +12,11 @@ from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
 from outbox.ports import LogCapture, StreamOffsets
 from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
+from outbox.store.attach.from_view import PostgresViewAttachments
+from outbox.store.attach.ignored import PostgresIgnoredTables
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
+from outbox.store.coverage import PostgresCoverage
 from outbox.store.event_log import PostgresCapture
 from outbox.store.pool import Database, connect
 
@@ -27,6 +30,8 @@ class QueueDesk:
     events: OpenEvents
     pauses: Pauses
     producers: PostgresAttachments
+    ignored: PostgresIgnoredTables
+    view: PostgresViewAttachments
     stream: OpenEvents | None = None  # to be waited for before `events`: its exceptions become rows
     capture: LogCapture | None = None  # to be waited for before `stream`
 
@@ -60,10 +65,12 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Qu
     stream = stream_offsets(settings)
     return QueueDesk(
         browse=Browse(PostgresBrowsing(database), naming(settings), settings.redact_fields),
-        status=StatusDesk(overview, backlog, stream),
+        status=StatusDesk(overview, backlog, stream, PostgresCoverage(database, settings.documents).forgotten),
         events=overview,
         pauses=Pauses(PostgresControls(database)),
         producers=PostgresAttachments(settings.database.direct_dsn, settings.documents),
+        ignored=PostgresIgnoredTables(settings.database.direct_dsn),
+        view=PostgresViewAttachments(settings.database.direct_dsn, settings.documents),
         stream=None if stream is None else StreamRecords(stream),
         capture=None if stream is None else log_capture(settings, database),
     )

@@ -1,7 +1,10 @@
 """Wires what checks Elasticsearch for people: the target indexes, and the doctor, which checks everything."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+
+from psycopg.conninfo import conninfo_to_dict
 
 from outbox.app import desk, naming
 from outbox.app.connector import connector_check, connector_plan
@@ -10,6 +13,7 @@ from outbox.errors import DatabaseDown
 from outbox.ops.doctor.database import DoctorSettings, replica
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
 from outbox.ops.doctor.stream import StreamExam
+from outbox.ops.doctor.transport import LoginAddresses, transport
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
@@ -19,7 +23,7 @@ from outbox.sink.server_check import ElasticServerCheck
 from outbox.sink.target_check import Targets
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.doctor import PostgresDoctor, require_primary
-from outbox.store.pool import Database
+from outbox.store.pool import Database, plain_dsn
 from outbox.store.replica import read_replica
 
 
@@ -82,7 +86,18 @@ def _doctor(
         nodes=elastic.check_nodes,
         stream=_stream(settings, database, store),
         connector=_connector(settings, connect_url),
+        transport=lambda: transport(_addresses(settings)),
         replica=_replica(settings, database),
+    )
+
+
+def _addresses(settings: Settings) -> LoginAddresses:
+    about = conninfo_to_dict(plain_dsn(settings.database.dsn))
+    hosts = str(about.get("hostaddr") or about.get("host") or "").split(",")
+    elastic = settings.elastic
+    login = bool(elastic.api_key or elastic.password or elastic.aws_region)
+    return LoginAddresses(
+        elastic.urls, login, hosts, str(about.get("sslmode") or os.environ.get("PGSSLMODE", "prefer"))
     )
 
 

@@ -44,7 +44,7 @@ def streaming(
 ) -> Streaming:
     """Beside the table's claimer and projector, the same over records. They share the gate, the limits, the brakes and
     the judge: a pause is a pause for both."""
-    records = PostgresRecords(database, events, owner=settings.worker.id)
+    records = PostgresRecords(database, events, owner=settings.worker.id, group=settings.kafka.group)
     records.check()
     time = SourceTime(records.now, boottime)
     time.tend()
@@ -54,6 +54,7 @@ def streaming(
         records,
         time.now,
         batch_bytes=settings.batch.bytes,
+        most_open=settings.kafka.max_open_events,
         stopped_types=table.gate.types_stopped_by_operator,
     )
     leases = _leases(settings, store, announce)
@@ -77,9 +78,15 @@ def streaming(
         wall_clock=time.now,
         wake=lambda: _wake(lanes),
         may_commit=second.is_heard,
+        read_before=lambda topic_id: records.topic_before(settings.kafka.topic, topic_id),
     )
     second.on_change_after_silence = reader.rewind
-    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, time.tend)
+
+    def tend() -> None:
+        time.tend()
+        store.tend(settings.kafka.topic, clock())
+
+    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, tend)
 
 
 def _wake(lanes: Sequence[Lane]) -> None:

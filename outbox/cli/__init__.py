@@ -338,13 +338,20 @@ def line(text: str = "") -> None:
     print(visible(text, keep="\n\t"))
 
 
+_STEERING: Final = {  # a terminal, or the eye
+    code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
 def as_json(value: Any, *, compact: bool = False) -> None:
     """One JSON document. A payload given as `orjson.Fragment` keeps every digit that the producer wrote."""
     import orjson
 
     option = 0 if compact else orjson.OPT_INDENT_2
     option |= orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-    sys.stdout.write(orjson.dumps(value, default=_plain, option=option).decode() + "\n")
+    text = orjson.dumps(value, default=_plain, option=option).decode()
+    # JSON escapes controls below U+0020 alone; in strings, where the others can stand, their escape means the same.
+    sys.stdout.write(text.translate(_STEERING) + "\n")
     sys.stdout.flush()
 
 

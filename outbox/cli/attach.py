@@ -11,13 +11,16 @@ import typer
 
 from outbox import cli
 from outbox.cli import Json, Yes, option
+from outbox.cli.attach_view import from_view as derive
+from outbox.cli.attach_view import script_of_view
 from outbox.errors import UsageError
 from outbox.ports import Attachment, AttachResult
 
 commands = typer.Typer()
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s](?:[^",]*[^",\s])?))\s*(?:,|\Z)')
 _COLUMN_LIST = re.compile(rf"(?:{_COLUMN.pattern})+(?<!,)")
-Table = Annotated[str, typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")]
+TABLE = typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")
+Table = Annotated[str, TABLE]
 
 Sql = Annotated[bool, typer.Option("--sql", help="Change nothing: print the SQL, for a migration tool.")]
 
@@ -28,8 +31,11 @@ class DocumentOrigin(Enum):
 
 @commands.command(rich_help_panel="Install")
 def attach(
-    table: Table,
-    entity_type: Annotated[str, option("--type", "Entity type whose documents change, such as article.", "TYPE")],
+    table: Annotated[str | None, TABLE] = None,
+    from_view: Annotated[bool, option("--from-view", "Derive all attachments from the view of documents.")] = False,
+    entity_type: Annotated[
+        str | None, option("--type", "Entity type whose documents change, such as article.", "TYPE")
+    ] = None,
     id_column: Annotated[
         str | None, option("--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN")
     ] = None,
@@ -46,6 +52,13 @@ def attach(
     per_row: Annotated[
         bool, option("--per-row", "Fire for each row: for tables that logical replication fills.")
     ] = False,
+    ignore: Annotated[
+        list[str] | None, option("--ignore", "Instead: say that this table needs none. Repeatable.", "TABLE")
+    ] = None,
+    reason: Annotated[str | None, option("--reason", "With --ignore: why, for the audit log.", "TEXT")] = None,
+    by: cli.ByShell = None,
+    dry_run: Annotated[bool, option("--dry-run", "With --from-view: change nothing, show the plan.")] = False,
+    yes: Yes = False,
     sql: Sql = False,
     json: Json = False,
 ) -> None:
@@ -55,25 +68,53 @@ def attach(
     then, or goes when the view has it no more. One table can be attached in several ways; the same way again renews
     it. TRUNCATE is refused while the table is attached.
 
-    A --via query runs in the writer's transaction, with the writer's rights, once per statement (with --per-row once
-    per row): the writer waits for it, needs SELECT on what it reads, and fails where it fails. Let an index serve it.
+    With --from-view, every table that the view reads is attached by what the view says: the plan is shown with a
+    reason for each, and installed in one transaction after a question. What cannot be derived is named with the
+    command to give by hand, and then nothing is attached. Run it again after the view was replaced.
+
+    A --via query runs in a projector, after the change is committed and with the projector's rights: the writer writes
+    one event and does not wait. Let an index serve the query.
 
     With --document row, the row is the document. It attaches only where the view has such documents; otherwise it
     changes nothing and prints the SQL of the view, or of what to add to it.
 
     With --sql nothing is changed either: it makes the same checks and prints what it would run, for a migration.
 
+    Every table and column that the view reads must be attached, or documents go stale: `outbox doctor` is BAD and
+    `outbox run` warns. --ignore says that a table, or with --columns some of its columns, never change, or that your
+    own code writes the refreshes. Only the owner of the outbox's tables may say so; it is audited, and `outbox detach
+    --ignored` takes it back.
+
     Examples:
+      outbox attach --from-view
+      outbox attach --from-view --dry-run
       outbox attach articles --type article --id id
       outbox attach comments --type article --id article_id
       outbox attach authors --type article --via "select id from articles where author_id = changed.id"
       outbox attach articles --type article --id id --columns title,price
       outbox attach orders --type order --id number --document row
       outbox attach articles --type article --id id --sql > migrations/V7__search.sql
+      outbox attach --ignore countries --ignore currencies --reason "they never change"
     """
+    one_table = [table, entity_type, id_column, via, routing, document, per_row or None]
+    if ignore:
+        _only_ignore([*one_table, from_view or None, dry_run or None, sql or None])
+        return _ignore(ignore, _names(columns), reason, by, json=json)
+    if from_view:
+        _only_from_view([*one_table, columns], dry_run, sql)
+        return _from_view(yes=yes, dry_run=dry_run, sql=sql, json=json)
+    if table is None or entity_type is None or dry_run or yes:
+        raise UsageError(
+            "Give TABLE and --type, or --from-view, or --ignore TABLE with --reason; --dry-run and --yes belong to "
+            "--from-view."
+        )
     wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
     with cli.open_desk() as desk:
         done = desk.producers.attach(wanted, rows=document is not None, run=not sql)
+    return _answer(done, sql=sql, json=json)
+
+
+def _answer(done: AttachResult, *, sql: bool, json: bool) -> None:
     if json:
         rows = {"rows": done.there.rows, "rows_exact": done.there.exact, "next": done.next, "notes": done.notes}
         cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows, "sql": done.sql})
@@ -83,6 +124,38 @@ def attach(
         cli.line(_told(done))
     for note in done.notes:
         cli.note(f"note: {note}")
+
+
+def _from_view(*, yes: bool, dry_run: bool, sql: bool, json: bool) -> None:
+    if sql and not json:
+        _print_script(script_of_view())
+    else:
+        derive(yes=yes, dry_run=dry_run or sql, json=json)
+
+
+def _only_ignore(others: list[object]) -> None:
+    if any(each is not None for each in others):
+        raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
+
+
+def _ignore(names: list[str], columns: tuple[str, ...], reason: str | None, by: str | None, *, json: bool) -> None:
+    if reason is None:
+        raise UsageError("--ignore needs --reason, for the audit log")
+    if columns and len(names) > 1:
+        raise UsageError("--columns are those of one table: give one --ignore")
+    with cli.open_desk() as desk:
+        found = desk.ignored.ignore(names, columns, cli.actor(by or cli.person()), reason)
+    what = f"{', '.join(columns)} of {found[0]}" if columns else ", ".join(found)
+    cli.answer({"ignored": found, "columns": columns, "reason": reason}, f"ignored {what}: {reason}", json=json)
+
+
+def _only_from_view(others: list[object], dry_run: bool, sql: bool) -> None:
+    if any(each is not None for each in others):
+        raise UsageError(
+            "--from-view derives the tables and how they are attached: give no TABLE and no option of one."
+        )
+    if dry_run and sql:
+        raise UsageError("With --from-view give one of --dry-run (shows the plan) and --sql (prints the statements).")
 
 
 def _print_script(script: str) -> None:
@@ -113,6 +186,10 @@ def _told(done: AttachResult) -> str:
 def detach(
     table: Table,
     entity_type: Annotated[str | None, option("--type", "Only what is attached as this type.", "TYPE")] = None,
+    ignored: Annotated[
+        bool, option("--ignored", "Instead: take back that it needs no attachment (`outbox attach --ignore`).")
+    ] = False,
+    by: cli.ByShell = None,
     yes: Yes = False,
     sql: Sql = False,
     json: Json = False,
@@ -123,7 +200,15 @@ def detach(
       outbox detach shop.articles --yes
       outbox detach comments --type article --yes
       outbox detach comments --type article --sql
+      outbox detach countries --ignored
     """
+    if ignored:
+        if entity_type is not None or sql:
+            raise UsageError("--ignored takes only --by and --json beside it")
+        with cli.open_desk() as desk:
+            said = desk.ignored.watch_again(table, cli.actor(by or cli.person()))
+        cli.answer({"table": table, "reason": said}, f"{table} is no longer ignored (it was: {said})", json=json)
+        return
     if sql:
         with cli.open_desk() as desk:
             _print_script(desk.producers.detach_sql(table, entity_type=entity_type))

@@ -76,7 +76,7 @@ def _row(event: StoredEvent) -> tuple[object, ...]:
         event.attempts,
         event.created_at,
         end,
-        error[:100],
+        error[:100] or event.fanned_out,
     )
 
 
@@ -128,6 +128,9 @@ def _print(detail: EventDetail, *, payload: bool) -> None:
     facts = {name: value for name, value in _record(event).items() if value not in (None, "", 0)}
     facts |= {"document": f"{detail.document_id} in {detail.index}", "payload_bytes": detail.payload_bytes}
     facts |= {"read": f"{event.read}, {event.processed_at}"} if event.read else {}
+    if event.fanned_out:
+        facts.pop("document")
+        facts["fan-out"] = event.fanned_out
     cli.table(("", ""), facts.items())
     if detail.error_detail:
         cli.line(f"\nerror detail\n{detail.error_detail.decode()}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ from outbox import cli
 from outbox.cli import Json, option
 from outbox.errors import DependencyDown, PartlyDone, UsageError
 from outbox.ops.capture import await_capture
-from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, wait_until_caught_up
+from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, in_fanouts, wait_until_caught_up
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 INTERVAL_SECONDS = 2.0
+MOST_NAMED = 10
 
 
 @commands.command(rich_help_panel="Inspect")
@@ -110,6 +111,21 @@ def _declared(rows: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(line for line in told if not line.endswith(": "))
 
 
+def _documents(seen: QueueStatus) -> Iterator[str]:
+    """What keeps documents, which changes are on their way to them, and which never will be."""
+    if seen.declared:
+        yield _declared(seen.declared)
+    if told := in_fanouts(seen.fanouts):
+        yield f"fan-outs: {told}"
+    if seen.unattached:
+        yield f"NOT ATTACHED, documents go stale (`outbox doctor`): {_listed(seen.unattached)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(map(cli.shown, names[:MOST_NAMED]))}{more}"
+
+
 def _picture(seen: QueueStatus) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -142,8 +158,8 @@ def _picture(seen: QueueStatus) -> RenderableType:
         ]
         columns = ("entity type", "pending", "processing", "failed", "oldest")
         parts += ["", cli.made_table(columns, rows_by_type)]
-    if seen.declared:
-        parts += ["", Text(_declared(seen.declared))]
+    if about := list(_documents(seen)):
+        parts += ["", *map(Text, about)]
     workers = [
         (w.worker, w.state, f"{w.host}/{w.pid}", w.version, age(w.silent_seconds) + " ago", w.inflight)
         for w in seen.workers

@@ -45,8 +45,8 @@ class KafkaSettings(Section):
         pattern=r"^[\x21-\x7e]+$",
         accepts="1 to 200 ASCII characters without blanks",
     )
-    """The consumer group; all workers of one projection share it. Another index needs another group. Two projections in
-    one group would each get a part of the events."""
+    """The consumer group; all workers of one projection share it. Another index needs another group, and a database
+    of its own for its exceptions. Two projections in one group would each get a part of the events."""
     group_protocol: Literal["consumer", "classic"] = setting("KAFKA_GROUP_PROTOCOL", "consumer")
     """How the group shares partitions. `consumer` needs Kafka 4.0 or later; others keep their partitions while one is
     moved. `classic` works with older brokers, with the range assignor: every change stops all workers for a moment."""
@@ -57,6 +57,9 @@ class KafkaSettings(Section):
     prefetch_bytes: int = setting("KAFKA_PREFETCH_BYTES", 16_777_216, ge=65_536, le=1_073_741_824)
     """Most bytes of records that are read ahead. Memory: up to three times this. Larger helps only where one request
     takes longer than to read it."""
+    max_open_events: int = setting("KAFKA_MAX_OPEN_EVENTS", 1_000, ge=1, le=1_000_000)
+    """Most events of one partition that wait as rows in PostgreSQL, for a retry or behind the brake. With more, the
+    partition rests: the topic keeps what follows. Failed events do not count."""
     security_protocol: Security = setting(
         "KAFKA_SECURITY_PROTOCOL", "PLAINTEXT", accepts="`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`"
     )

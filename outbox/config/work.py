@@ -9,7 +9,7 @@ import socket
 from typing import Any, Literal
 
 from outbox.config.declaration import CommaList, KindCounts, KindRates, Section, no_entries, setting
-from outbox.policy.document import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES, DOCUMENT_BYTES
 
 WORKER_ID_LENGTH = 120
 LEAST_LEASE_SECONDS = 3.0
@@ -66,6 +66,9 @@ class BatchSettings(Section):
     """Most bytes of one bulk request, and of documents read at once. Limits memory. Must stay below Elasticsearch's
     `http.max_content_length` (100 MB). A document above its share of a batch (these bytes divided by the batch size, at
     most 64 KiB) is read by a second query."""
+    max_document_bytes: int = setting("OUTBOX_MAX_DOCUMENT_BYTES", DOCUMENT_BYTES, ge=65_536, le=1_073_741_824)
+    """Most bytes of one document. A larger one fails (`too_large`) by its size, unread, and its neighbours are
+    projected. A lane needs up to three times as much memory for a moment."""
 
 
 def _heartbeat_seconds(validated: dict[str, Any]) -> float:

@@ -13,8 +13,8 @@ from outbox.daemon.declarations import Sorted
 from outbox.daemon.lease import Holding, HoldUp
 from outbox.facts import AttemptFailed, BatchSettled
 from outbox.fast_path import EMPTY_BYTES, Plain, Sendable, fits, from_view
-from outbox.policy.document import Stack, coalesce, not_an_object, refused
-from outbox.policy.event import DELETE, Event
+from outbox.policy.document import DOCUMENT_BYTES, Stack, coalesce, not_an_object, refused, too_large
+from outbox.policy.event import DELETE, FANOUT, Event
 from outbox.policy.outcome import Code, Failure, FailureClass, Outcome
 from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Judged, Released, RetryLater, Sent, Settlement
 from outbox.ports import BulkAction, Claimed, Clock, Document, DocumentSource, EventStore, NewerDelete, WriteReport
@@ -24,6 +24,7 @@ from outbox.ports import BulkAction, Claimed, Clock, Document, DocumentSource, E
 IN_ORDER_SECONDS: Final = 30.0
 PAYLOAD_GONE: Final = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
 _TYPE: Final = itemgetter(Event._fields.index("entity_type"))
+_OP: Final = itemgetter(Event._fields.index("op"))
 _ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED, _AGE = (
     itemgetter(Event._fields.index(name))
     for name in ("attempts", "retried", "replay_count", "abandoned_count", "age_seconds")
@@ -46,6 +47,8 @@ class Standing:
     @classmethod
     def of(cls, events: Sequence[Event]) -> "Standing":
         """Six passes at C speed, 0.2 us per event."""
+        if not events:
+            return cls(False, 0.0)
         tried = (
             max(map(_ATTEMPTS, events)) > 1
             or any(map(_RETRIED, events))
@@ -120,6 +123,7 @@ class Bodies:
     documents: DocumentSource
     portion_bytes: int
     clock: Clock
+    most_bytes: int = DOCUMENT_BYTES  # of one document
     found: dict[UUID, Document] = field(default_factory=dict)
     drawn: int = 0  # the version of what was read last
     first_drawn: int | None = None
@@ -184,6 +188,10 @@ class Bodies:
         if portion:
             yield portion
 
+    def too_large(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
+        """Those that are never read: their size is known since the claim, or the lookup."""
+        return [(d, too_large(d.size_bytes, self.most_bytes)) for d in portion if d.size_bytes > self.most_bytes]
+
     def fill_payloads(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
         """Load the large payloads of one portion; answers the ones that turn out to be no documents."""
         absent = [d for d in _absent(portion) if not d.drawn]
@@ -206,8 +214,10 @@ class Bodies:
         loaded = self.documents.load([d.stack.head for d in absent], whole=True)
         for delivery in absent:
             document = loaded[delivery.stack.head.id]
-            if document.failure is not None:
-                bad.append((delivery, document.failure))
+            grown = (document.size_bytes or 0) if document.body is None else 0
+            failure = too_large(grown, self.most_bytes) if grown else document.failure
+            if failure is not None:
+                bad.append((delivery, failure))
                 continue
             delivery.body = document.body
             delivery.as_delete = document.size_bytes is None
@@ -217,6 +227,13 @@ class Bodies:
 
 def _absent(portion: Sequence[Delivery]) -> list[Delivery]:
     return [d for d in portion if d.body is None and d.size_bytes]
+
+
+def documents_of(events: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event]]:
+    """Events of documents, and fan-outs. Nearly always there is none of these: one pass at C speed."""
+    if FANOUT not in map(_OP, events):
+        return events, ()
+    return [e for e in events if e.op != FANOUT], [e for e in events if e.op == FANOUT]
 
 
 class Verdicts:
@@ -291,7 +308,8 @@ class Verdicts:
         if lost or self._of:
             kept = self._kept(lost)
             by_type = _by_type(kept)
-            first = [e for e, settlement in kept if e.attempts == 1 and isinstance(settlement, Done)]
+            done = (e for e, settlement in kept if isinstance(settlement, Done) and e.op != FANOUT)
+            first = [e for e in done if e.attempts == 1]
         else:
             by_type = _done_by_type(self._done)
             first = [e for e in self._done if e.attempts == 1]
@@ -317,9 +335,11 @@ class Verdicts:
 
 @dataclass(slots=True)
 class Batch:
-    """One batch on its way: what was claimed, how long it may take, where its bodies are, what became of it."""
+    """One batch on its way: what was claimed, how long it may take, where its bodies are, what became of it. `events`:
+    those of documents; the rest are fan-outs."""
 
     claimed: Claimed
+    events: Sequence[Event]
     holding: Holding
     bodies: Bodies
     verdicts: Verdicts

@@ -34,24 +34,34 @@ class Brakes:
     def admit_missing(self, kind: str, looked_up: int, missing: int) -> bool:
         """May the entities of this type that were not found be deleted?"""
         with self._lock:
-            brake = self.lookups.get(kind)
-            if brake is None and len(self.lookups) < MOST_FINGERPRINTS:
-                brake = self.lookups[kind] = LookupBrake()
+            brake = self._lookup_brake(kind)
             admitted = brake is None or brake.admit(looked_up, missing, self.clock())
             return admitted or bool(self.failures.let_fail & {LOOKUPS, _name(kind)})
 
+    def _lookup_brake(self, kind: str) -> LookupBrake | None:
+        """The one that was used longest ago makes room, but not while it holds rows back. None: they all do."""
+        brake = self.lookups.pop(kind, None)
+        if brake is None and len(self.lookups) >= MOST_FINGERPRINTS:
+            idle = next((known for known, brake in self.lookups.items() if not brake.held), None)
+            if idle is None:
+                return None
+            del self.lookups[idle]
+        self.lookups[kind] = brake or LookupBrake()
+        return self.lookups[kind]
+
     def hold_missing(self, kind: str, missing: int) -> None:
         with self._lock:
-            first = self.lookups[kind].hold(missing, self.clock())
+            brake = self._lookup_brake(kind)
+            first = brake is not None and brake.hold(missing, self.clock())
         if first:
             self.announce(BrakeOn(_name(kind), TOO_MANY_GONE.reason, TOO_MANY_GONE.error))
 
     def let_go(self, kind: str) -> None:
         """Others of the type are there, so these are gone."""
         with self._lock:
-            held = self.lookups.pop(kind).held
-        if held:
-            self.announce(BrakeOff(_name(kind), held))
+            brake = self.lookups.pop(kind, None)
+        if brake is not None and brake.held:
+            self.announce(BrakeOff(_name(kind), brake.held))
 
     def tend(self, let_fail: frozenset[str]) -> None:
         """Called every second: what operators let fail, and fingerprints that have come to rest."""

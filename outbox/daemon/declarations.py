@@ -4,7 +4,7 @@ The claim tells the revision, so what is known here is as new as the claim, and 
 nothing. Records have no such claim: what is known of their types is at most a second old.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
@@ -17,11 +17,12 @@ from outbox.ports import Clock, DocumentSource
 
 FRESH_SECONDS: Final = 1.0
 TAKE_BACK_SECONDS: Final = 10.0
+MOST_KNOWN: Final = 10_000  # types that are remembered beside those of the batch
 _SIZE: Final = itemgetter(Event._fields.index("payload_bytes"))
 
 
 class TypeStore(Protocol):
-    def read(self) -> tuple[int, Mapping[str, EntityType]]: ...
+    def read(self, types: Sequence[str]) -> tuple[int, Mapping[str, EntityType]]: ...
     def declare(self, types: Mapping[str, EntityType], by: str) -> None: ...
     def take_back(self, types: Sequence[str], by: str) -> None: ...
 
@@ -55,15 +56,16 @@ class Declarations:
 
     def sort(self, events: Sequence[Event]) -> Sorted:
         """Nearly always: all types are known, and no event is of the other sort."""
-        types = {event.entity_type for event in events}
-        known = self._at(events[0].revision) if events else {}
-        new, waiting, away = types - known.keys(), list[Event](), None
+        types: Set[str] = {event.entity_type for event in events}
+        known = self._at(events[0].revision, types) if events else {}
+        new: Set[str] = types - known.keys()
+        waiting, away = list[Event](), None
         if new:
             try:
-                known, new = self._declare(new, events)
+                known, new = self._declare(new, types, events)
             except DocumentsUnavailable as error:
                 waiting, away = [event for event in events if event.entity_type in new], error
-                types -= new
+                types = types - new
         viewed = frozenset(kind for kind in types if kind in known and known[kind].kept_by is KeptBy.VIEW)
         all_viewed = bool(viewed) and viewed == types
         wrong = () if _is_one_sort(events, viewed, all_viewed=all_viewed) else _wrong(events, types, known)
@@ -79,50 +81,56 @@ class Declarations:
             self._next_take_back = self.clock() + TAKE_BACK_SECONDS
             self.store.take_back(sorted(types), self.worker)
 
-    def _at(self, revision: int) -> Mapping[str, EntityType]:
+    def _at(self, revision: int, types: Set[str]) -> Mapping[str, EntityType]:
+        """What is remembered, if it is of that revision and all of these types are in it; else what is read."""
         known_revision, known, at = self._known
-        if revision:
-            return known if revision == known_revision else self._read()
-        if self.clock() - at <= FRESH_SECONDS:
+        holds = revision == known_revision if revision else self.clock() - at <= FRESH_SECONDS
+        if holds and types <= known.keys():
             return known
         try:
-            return self._read()
+            return self._read(types, holds=holds)
         except DatabaseDown:
-            if known_revision < 0:
+            if revision or not types <= known.keys():
                 raise
             return known  # records go on while the database is down
 
-    def _read(self) -> Mapping[str, EntityType]:
-        at = self.clock()
-        revision, known = self.store.read()
-        self._known = (revision, known, at)
-        return known
+    def _read(self, types: Set[str], *, holds: bool = True) -> Mapping[str, EntityType]:
+        """One statement for all types of a batch. What was remembered stays while it `holds`, up to a limit."""
+        now = self.clock()
+        revision, found = self.store.read(sorted(types))
+        known_revision, known, at = self._known
+        if holds and revision == known_revision and len(known) < MOST_KNOWN:
+            self._known = (revision, {**known, **found}, at)
+        else:
+            self._known = (revision, found, now)
+        return self._known[1]
 
-    def _declare(self, new: set[str], events: Sequence[Event]) -> tuple[Mapping[str, EntityType], set[str]]:
+    def _declare(
+        self, new: Set[str], types: Set[str], events: Sequence[Event]
+    ) -> tuple[Mapping[str, EntityType], Set[str]]:
         """What holds, and which of it events alone have declared. Another worker, or `outbox attach`, may have been
         faster: it is read back before anything is sent."""
-        known = self._read()
-        unknown = new - known.keys()
-        has_view = bool(unknown) and self.documents.exists()
+        own: dict[str, list[Event]] = {kind: [] for kind in new}
+        for event in events:
+            if event.entity_type in own:
+                own[event.entity_type].append(event)
+        has_view = self.documents.exists()
         # A type that begins with a lookup is the view's anyway: no row of it need be asked for.
-        doubted = [kind for kind in unknown if has_view and not _begins_with_lookup(kind, events)]
-        in_view = {kind for kind in doubted if self.documents.has_type(kind)}
-        found = {kind: self._told(kind, events, in_view, has_view=has_view) for kind in unknown}
+        doubted = sorted(kind for kind in new if has_view and not _begins_with_lookup(own[kind]))
+        in_view = self.documents.types_in_view(doubted) if doubted else set[str]()
+        last_version = self.last_version()
+        found = {
+            kind: declared_by(events, in_view=kind in in_view, has_view=has_view, last_version=last_version)
+            for kind, events in own.items()
+        }
         declared = {kind: about for kind, about in found.items() if about is not None}
         if declared:
             self.store.declare(declared, self.worker)
-            known = self._read()
-        return known, declared.keys() - in_view
-
-    def _told(
-        self, kind: str, events: Sequence[Event], in_view: Container[str], *, has_view: bool
-    ) -> EntityType | None:
-        own = [event for event in events if event.entity_type == kind]
-        return declared_by(own, in_view=kind in in_view, has_view=has_view, last_version=self.last_version())
+        return self._read(types), declared.keys() - in_view
 
 
-def _begins_with_lookup(kind: str, events: Sequence[Event]) -> bool:
-    first = first_written([event for event in events if event.entity_type == kind])
+def _begins_with_lookup(events: Sequence[Event]) -> bool:
+    first = first_written(events)
     return first is not None and first.payload_bytes is None
 
 

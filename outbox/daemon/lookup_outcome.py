@@ -4,6 +4,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -15,10 +16,11 @@ from outbox.policy.document import Stack
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import LOOKUPS_BRAKED, Judged, Settlement, view_away
-from outbox.ports import Clock, Document, DocumentSource, EventStore
+from outbox.ports import Clock, Document, DocumentSource, EventStore, Named
 
 DOCUMENTS: Final = "documents"  # the target that is paused while the view cannot be read
 SAMPLE: Final = 100  # entities of a type that were there lately: are they still?
+LEAST_OF_A_TYPE: Final = 10
 SAMPLE_SECONDS: Final = 10.0  # an answer holds for so long
 KEPT_OF_A_BATCH: Final = 5
 MOST_TYPES: Final = 1_000  # whose last found entities are remembered
@@ -62,35 +64,50 @@ class Lookups:
         deleted = self.store.deleted(missing) if missing else set()
         gone = {kind: [e for e in missing if e.entity_type == kind and e.id not in deleted] for kind in _types(missing)}
         asked = Counter(stack.head.entity_type for stack in counted)
-        held = {kind for kind, number in asked.items() if not self._may_go(kind, number, gone.get(kind, []))}
+        held = self._held({kind: (number, gone.get(kind, [])) for kind, number in asked.items()})
         ids = {event.id for kind in held for event in gone[kind]}
         braked = [stack for stack in stacks if stack.head.id in ids]
         return CheckedLookups([s for s in stacks if s.head.id not in ids], bad, _for_all(braked, LOOKUPS_BRAKED))
 
-    def _may_go(self, kind: str, looked_up: int, gone: Sequence[Event]) -> bool:
-        if self.brakes.admit_missing(kind, looked_up, len(gone)):
-            return True
-        if not self._others_are_there(kind, {event.entity_id for event in gone}):
-            self.brakes.hold_missing(kind, len(gone))
-            return False
-        self.brakes.let_go(kind)
-        return True
+    def _held(self, asked: Mapping[str, tuple[int, Sequence[Event]]]) -> set[str]:
+        """Types of which nothing may go now; `asked` says how many were looked up, and which were gone."""
+        doubted = {kind: gone for kind, (n, gone) in asked.items() if not self.brakes.admit_missing(kind, n, len(gone))}
+        there = self._others_are_there({kind: {event.entity_id for event in gone} for kind, gone in doubted.items()})
+        for kind in there:
+            self.brakes.let_go(kind)
+        held = doubted.keys() - there
+        for kind in held:
+            self.brakes.hold_missing(kind, len(doubted[kind]))
+        return set(held)
 
-    def _others_are_there(self, kind: str, gone: Container[str]) -> bool:
-        """A sample of the type's other entities, which were there lately: a view that is right has most of them."""
-        at, answer = self._sampled.get(kind, (float("-inf"), False))
-        if self.clock() - at <= SAMPLE_SECONDS:
-            return answer
-        known = [*self._found.get(kind, ()), *self.store.lately_done(kind, SAMPLE)]
-        others = {event.entity_id: event for event in known if event.entity_id not in gone}
-        sample = list(others.values())[:SAMPLE]
+    def _others_are_there(self, gone: Mapping[str, Container[str]]) -> set[str]:
+        """Types of which most other entities, that were there lately, are still there: a view that is right has them.
+        One statement for all types, and the sample is the smaller for each the more they are."""
+        now = self.clock()
+        self._sampled = {kind: held for kind, held in self._sampled.items() if now - held[0] <= SAMPLE_SECONDS}
+        asked = [kind for kind in gone if kind not in self._sampled]
+        if asked:
+            samples = self._samples(asked, gone)
+            found = self._load_sample([event for sample in samples.values() for event in sample])
+            for kind, sample in samples.items():
+                there = sum(_is_there(found[event.id]) for event in sample if event.id in found)
+                self._sampled[kind] = (now, there * 2 > len(sample))
+        return {kind for kind in gone if self._sampled[kind][1]}
+
+    def _samples(self, kinds: Sequence[str], gone: Mapping[str, Container[str]]) -> dict[str, list[Named]]:
+        known: dict[str, dict[str, Named]] = {kind: {} for kind in kinds}
+        lately = self.store.lately_done(kinds, SAMPLE)
+        for event in chain(*(self._found.get(kind, ()) for kind in kinds), lately):
+            if event.entity_id not in gone[event.entity_type]:
+                known[event.entity_type][event.entity_id] = event
+        most = max(SAMPLE // len(kinds), LEAST_OF_A_TYPE)
+        return {kind: list(others.values())[:most] for kind, others in known.items()}
+
+    def _load_sample(self, sample: Sequence[Named]) -> Mapping[UUID, Document]:
         try:
-            found = self.documents.load(sample) if sample else {}
+            return self.documents.load(sample) if sample else {}
         except DocumentsUnavailable:
-            found = {}
-        answer = sum(map(_is_there, found.values())) * 2 > len(sample)
-        self._sampled[kind] = (self.clock(), answer)
-        return answer
+            return {}
 
     def _remember(self, events: Sequence[Event]) -> None:
         for event in events[-KEPT_OF_A_BATCH:]:

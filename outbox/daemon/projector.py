@@ -12,8 +12,19 @@ from typing import Final
 from uuid import UUID
 
 from outbox import fast_path, placing
-from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, BatchResult, Bodies, Delivery, Portion, Standing, Verdicts
+from outbox.daemon.batch import (
+    IN_ORDER_SECONDS,
+    Batch,
+    BatchResult,
+    Bodies,
+    Delivery,
+    Portion,
+    Standing,
+    Verdicts,
+    documents_of,
+)
 from outbox.daemon.declarations import Declarations
+from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lease import HoldUp, Leases, for_a_minute, until_unlocked, while_leased
@@ -23,7 +34,7 @@ from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
 from outbox.fast_path import Plain, Sendable, all_written
 from outbox.placing import PlaceBook
-from outbox.policy.document import Addressing, Stack, coalesce, refused
+from outbox.policy.document import DOCUMENT_BYTES, Addressing, Stack, coalesce, refused
 from outbox.policy.entity_type import UNDECLARED_DELETE
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written
@@ -49,12 +60,14 @@ class Projector:
     addressing: Addressing
     judge: Judge
     lookups: Lookups
+    fanouts: Fanouts
     gate: PauseGate
     announce: Announce
     portion_bytes: int
     request_deadline_seconds: float
     report_write: Callable[[WriteReport], None]
     refresh_again: Callable[[Sequence[Event]], None]  # by a new event
+    most_document_bytes: int = DOCUMENT_BYTES
     # Versions that an index holds and no event of their batch knows, for upkeep to check.
     ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
 
@@ -62,10 +75,15 @@ class Projector:
         """One batch, from its claim to its settlement. Every event gets exactly one verdict."""
         started = time.monotonic()
         with self.leases.holding(claimed) as holding:
-            bodies = Bodies(self.store, self.documents, self.portion_bytes, holding.clock)
-            batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), Standing.of(claimed.events))
+            bodies = Bodies(
+                self.store, self.documents, self.portion_bytes, holding.clock, most_bytes=self.most_document_bytes
+            )
+            events, fanouts = documents_of(claimed.events)
+            batch = Batch(claimed, events, holding, bodies, Verdicts(claimed.events), Standing.of(events))
             result = self._deliver(self._prepare(batch), batch)
             self._refresh_overtaken(batch)
+            if fanouts:
+                self.fanouts.expand(fanouts, batch)
             unsent = not result.sent and (batch.verdicts.none_moved if result.hold_up else batch.verdicts.none_given)
             batch.verdicts.release_rest()
             settling = time.monotonic()
@@ -82,7 +100,7 @@ class Projector:
 
     def _prepare(self, batch: Batch) -> Portion:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
-        sendable, refused = fast_path.sort_out(self.addressing, batch.claimed.events)
+        sendable, refused = fast_path.sort_out(self.addressing, batch.events)
         batch.sorted = self.declarations.sort(sendable.events)
         if refused or batch.sorted.wrong or batch.sorted.away is not None:
             sendable = self._without(sendable, refused, batch)
@@ -166,10 +184,10 @@ class Projector:
     def _newer_deletes(self, batch: Batch) -> Mapping[UUID, NewerDelete]:
         """Without those of this batch that were refused for good: they made room for the older event."""
         found = self.store.newer_deletes(batch.claimed.token, batch.holding.ids)
-        refused = {_version_of(e) for e in batch.claimed.events if isinstance(batch.verdicts.of(e), Failed)}
+        refused = {_version_of(e) for e in batch.events if isinstance(batch.verdicts.of(e), Failed)}
         if not found or not refused:
             return found
-        events = {event.id: event for event in batch.claimed.events}
+        events = {event.id: event for event in batch.events}
         return {
             id: delete
             for id, delete in found.items()
@@ -231,8 +249,15 @@ class Projector:
         return placing.write(self.places, documents, lambda actions: self.sink.write(actions, deadline))
 
     def _fill(self, portion: list[Delivery], batch: Batch, again: list[Stack]) -> None:
-        """Large bodies, loaded now; what turns out to be none is not sent."""
-        for delivery, failure in batch.bodies.fill_payloads(portion) + self._large_documents(portion, batch):
+        """Large bodies, loaded now; what is too large, or turns out to be none, is not sent."""
+        self._leave_out(batch.bodies.too_large(portion), portion, batch, again)
+        bad = batch.bodies.fill_payloads(portion) + self._large_documents(portion, batch)
+        self._leave_out(bad, portion, batch, again)
+
+    def _leave_out(
+        self, bad: Sequence[tuple[Delivery, Failure]], portion: list[Delivery], batch: Batch, again: list[Stack]
+    ) -> None:
+        for delivery, failure in bad:
             portion.remove(delivery)
             if self._fail(delivery.stack, failure, batch):
                 again.append(delivery.stack)
@@ -419,7 +444,7 @@ class Projector:
 
     def _take_back(self, batch: Batch, settled: Settled) -> None:
         """The declaration of a type whose first events were all refused: they say nothing about the next ones."""
-        events = [event for event in batch.claimed.events if event.entity_type in batch.sorted.first]
+        events = [event for event in batch.events if event.entity_type in batch.sorted.first]
         good = {event.entity_type for event in events if not isinstance(batch.verdicts.of(event), Failed)}
         self.declarations.take_back(() if settled.changed else batch.sorted.first - good)
 

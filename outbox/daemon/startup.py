@@ -11,10 +11,11 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from outbox.daemon.reclaimer import pid_alive
-from outbox.errors import DatabaseDown, OutboxError, SchemaMismatch, WorkerIdTaken
+from outbox.errors import DatabaseDown, OtherTarget, OutboxError, SchemaMismatch, WorkerIdTaken
 from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, SchemaChecked, Warned
+from outbox.policy.projection import Projects
 from outbox.policy.schema import SchemaState
-from outbox.ports import Holder
+from outbox.ports import Holder, Other
 
 
 def wait_for_schema(
@@ -49,6 +50,7 @@ CHECK_SECONDS: Final = 0.5
 class Register(Protocol):
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool: ...
     def holder(self) -> Holder | None: ...
+    def others(self) -> list[Other]: ...
     def beat(self, state: str, server: str | None = None) -> bool: ...
     def leave(self) -> None: ...
 
@@ -60,12 +62,40 @@ class Enrolment:
     version: str
     heartbeat_seconds: float
     entity_types: list[str]
+    projects: Projects
     announce: Announce
     state: str = "running"
     server: Callable[[], str | None] = lambda: None  # what is written to, once it is known
 
     def enter(self, stop: threading.Event) -> None:
-        """Free or dead: at once. Silent: wait until it is so for three of its intervals. Renewed meanwhile: refuse."""
+        """What holds up a start, another worker of this id or with another target: free or dead, at once. Silent: wait
+        until it is so for three of its intervals. Renewed meanwhile: refuse. Two that start at one moment see each
+        other, because each writes before it reads."""
+        silent: dict[UUID, float] = {}
+        self._take_id(stop)
+        while (found := self._elsewhere()) is not None:
+            self.register.leave()
+            (other, why), start_id = found, found[0].holder.start_id
+            if other.holder.silent_seconds < silent.get(start_id, 0.0):
+                raise OtherTarget(f"{other.worker_id} on {other.holder.host} writes {why}")
+            if start_id not in silent:
+                message = f"{other.worker_id} writes {why}; waiting for it to fall silent"
+                self.announce(Warned("worker.other_target", message, {"worker": other.worker_id}))
+            silent[start_id] = other.holder.silent_seconds
+            if stop.wait(CHECK_SECONDS):
+                raise OtherTarget("stopped while waiting for the other worker")
+            self._take_id(stop)
+
+    def _elsewhere(self) -> tuple[Other, str] | None:
+        """A worker that may live and writes an entity type to another index, with what differs."""
+        for other in self.register.others():
+            why = self.projects.conflict(Projects.of(other.projects))
+            here = other.holder.host == socket.gethostname()
+            if why is not None and not (here and not pid_alive(other.holder.pid)):
+                return other, why
+        return None
+
+    def _take_id(self, stop: threading.Event) -> None:
         waited_for: float | None = None
         while not self._try():
             self.announce(Beat("start"))
@@ -89,6 +119,7 @@ class Enrolment:
             "version": self.version,
             "heartbeat_seconds": self.heartbeat_seconds,
             "entity_types": self.entity_types,
+            "projects": self.projects.stored(),
         }
         return self.register.register(about, self._dead_holder())
 

@@ -1,5 +1,5 @@
 """What a daemon does once per second beside its lanes: polls pauses and other controls, open types and the brake;
-checks versions ahead; announces the newest verification."""
+checks versions ahead; announces the newest verification, and what the view reads that no attachment covers."""
 
 import threading
 from collections import deque
@@ -10,7 +10,7 @@ from typing import Final
 from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import Control, PauseGate
-from outbox.errors import OutboxError
+from outbox.errors import NotPermitted, OutboxError
 from outbox.facts import (
     Announce,
     Beat,
@@ -23,6 +23,7 @@ from outbox.facts import (
     VersionRaised,
     Warned,
 )
+from outbox.policy.coverage import REMEDY, told
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
 from outbox.policy.reindex import LastVerification
@@ -158,3 +159,30 @@ class SequenceWatch:
         raised = self.catch_up()
         if raised is not None:
             self.announce(VersionRaised(*raised))
+
+
+UNATTACHED_SECONDS: Final = 3600.0
+
+
+@dataclass(slots=True)
+class CoverageWatch:
+    """At the start and once per hour: tables and columns that the view reads and no attachment covers."""
+
+    view: str
+    forgotten: Callable[[], Sequence[str]]
+    announce: Announce
+    clock: Clock
+    _next: float = float("-inf")
+
+    def tend(self) -> None:
+        if self.clock() < self._next:
+            return
+        self._next = self.clock() + UNATTACHED_SECONDS
+        try:
+            names = self.forgotten()
+        except NotPermitted as error:
+            self.announce(Warned("view.unattached", f"could not be checked: {error.detail}"))
+            return
+        if names:
+            fields = {"remedy": REMEDY}
+            self.announce(Warned("view.unattached", told(self.view, names), fields))

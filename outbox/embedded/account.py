@@ -16,10 +16,12 @@ import stat
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from outbox.embedded.errors import FolderUnreachable
 from outbox.embedded.private import opened_folder
+
+ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 OWN_NAME = "outbox-embedded"
 UNPRIVILEGED = "nobody"
@@ -47,7 +49,9 @@ class Account:
         return self.uid == os.geteuid()
 
     def run(self, argv: list[str], cwd: Path, env: dict[str, str] | None = None, text: str = "") -> str:
-        """Run a short program as this account and return its output. Raises CalledProcessError."""
+        """Run a short program as this account and return its output; of the caller's environment it gets no more than
+        a server does. Raises CalledProcessError."""
+        env = caller_environment() | (env or {})
         other: dict[str, Any] = {} if self.is_caller else {"user": self.uid, "group": self.gid, "extra_groups": []}
         done = subprocess.run(argv, cwd=cwd, env=env, input=text, text=True, check=True, capture_output=True, **other)
         return str(done.stdout)
@@ -100,6 +104,11 @@ class Account:
         finally:
             os.close(folder)
         return path
+
+
+def caller_environment() -> dict[str, str]:
+    """What servers and their tools need from the caller's environment, without its secrets."""
+    return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
 
 
 def open_to_all(folder: Path) -> None:

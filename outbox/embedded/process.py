@@ -20,14 +20,12 @@ from pathlib import Path
 import psutil
 
 from outbox.embedded import supervisor
-from outbox.embedded.account import Account
+from outbox.embedded.account import Account, caller_environment
 from outbox.embedded.private import new_file
 
 STOP_SECONDS = 30.0
 # An argument of every JVM of ours, followed by its folder.
 MARK = "-Doutbox.embedded.folder="
-# What a server needs from the caller's environment, without its secrets.
-ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 LOWEST_PORT, PORT_TRIES = 20_000, 50  # above the usual ports of servers that people know
 PORTS_KEPT = 64  # this many ports that were given last are nobody else's, until this process ends
 _given: deque[socket.socket] = deque()
@@ -51,7 +49,7 @@ class SupervisedProcess:
         task = {
             "argv": command.argv,
             "cwd": str(command.cwd),
-            "env": {**{n: os.environ[n] for n in ENVIRONMENT if n in os.environ}, **command.env},
+            "env": caller_environment() | command.env,
             "uid": account.uid,
             "gid": account.gid,
             "stop_signal": command.stop_signal,

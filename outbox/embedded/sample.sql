@@ -1,5 +1,5 @@
 -- The sample of `outbox up`: an article catalogue in a schema of its own, and the view that makes documents of it.
--- To have it away: outbox detach outbox_sample.articles --yes; drop schema outbox_sample cascade.
+-- To have it away: outbox detach outbox_sample.articles --yes, the same for authors; drop schema outbox_sample cascade.
 
 create schema if not exists outbox_sample;
 
@@ -18,6 +18,8 @@ create table if not exists outbox_sample.articles (
     published_at  timestamptz not null default now(),
     updated_at    timestamptz not null default now()
 );
+
+create index if not exists articles_author_idx on outbox_sample.articles (author_id);
 
 insert into outbox_sample.authors values
     (1, 'Ada Reed'), (2, 'Bo Lindqvist'), (3, 'Chiara Conti'), (4, 'Dmitri Orlov'), (5, 'Efua Mensah'), (6, 'Fen Li')

@@ -48,6 +48,7 @@ class AuditRow:
     entity_id: str | None
     trace_id: str | None
     detail: bytes | None
+    login: str | None  # of the database session; None in rows of older releases
     prev_hash: str
     hash: str
 

@@ -12,12 +12,14 @@ from outbox.ports import Finding, Level
 
 CONNECTOR: Final = "connector"
 SETTING: Final = "setting"
+OPEN: Final = "connect_open"
 AGAIN: Final = "Give it the configuration of `outbox kafka connector`."
 
 
 class ConnectorExam(Protocol):
     def configuration(self, name: str) -> Mapping[str, str] | None: ...
     def status(self, name: str) -> Mapping[str, Any] | None: ...
+    def is_open(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class ConnectorCheck:
 
     def state(self) -> Iterator[Finding]:
         """Whether it is there and runs; its settings are not checked."""
+        yield from self._access()
         status = self.connect.status(self.plan.name)
         if status is None:
             yield _missing(self.plan.name)
@@ -41,6 +44,14 @@ class ConnectorCheck:
             return
         yield from _state(name, status)
         yield from _settings(connector.configuration(self.plan), found)
+
+    def _access(self) -> Iterator[Finding]:
+        """A warning, not BAD: a network policy may guard it, as Strimzi's does, and this cannot see that."""
+        if self.connect.is_open():
+            detail = "Kafka Connect answers without a login: whoever reaches it can learn the connector's password"
+            yield Finding(
+                OPEN, Level.WARN, detail, "Give it a login and loopback, or guard its port (docs/kafka-log.md)."
+            )
 
 
 def _missing(name: str) -> Finding:

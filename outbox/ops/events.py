@@ -16,7 +16,7 @@ from uuid import UUID
 from outbox.errors import NotFound, OutboxError, UsageError
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.event import Status
+from outbox.policy.event import FANOUT, Status
 from outbox.policy.inputs import EventFilter
 from outbox.policy.naming import Naming
 from outbox.policy.redact import masked
@@ -175,7 +175,7 @@ class Browse:
             document_id=document_id,
             attempts=self._store.attempts(id),
             acts=self._store.acts(id),
-            related=self._store.related(id, event.entity_type, event.entity_id),
+            related=() if event.op == FANOUT else self._store.related(id, event.entity_type, event.entity_id),
         )
 
     def page(self, asked: EventFilter, statuses: Collection[str] = (), limit: int = 50, after: str = "") -> EventPage:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from outbox.errors import SchemaMismatch, StreamDown
-from outbox.facts import SlotSample
+from outbox.errors import NotPermitted, SchemaMismatch, StreamDown
+from outbox.facts import FanoutSample, SlotSample
+from outbox.policy.open_rows import OpenRows
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts, PartitionOffsets, StreamOffsets
 
@@ -34,6 +35,8 @@ class BacklogCounts(Protocol):
     def open_counts(self) -> OpenCounts: ...
     def failed_by_reason(self) -> Mapping[str, int]: ...
     def slot(self) -> SlotSample | None: ...
+    def fanouts(self) -> FanoutSample: ...
+    def open_events(self, topic: str, group: str) -> Mapping[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class StreamStatus:
     partitions: Sequence[PartitionOffsets] = ()
     error: str = ""
     slot: SlotSample | None = None
+    resting: Mapping[int, str] = field(default_factory=dict)  # why nothing of a partition is read on
 
     @property
     def is_captured(self) -> bool:
@@ -108,7 +112,10 @@ class StreamStatus:
         each = [place._asdict() | {"lag": place.lag, "gone": place.is_gone} for place in self.partitions]
         slot = None if self.slot is None else asdict(self.slot)
         about = {"topic": self.topic, "group": self.group, "lag": self.lag, "error": self.error}
-        return about | {"partitions": each, "slot": slot}
+        return about | {"partitions": each, "slot": slot, "resting": {str(k): why for k, why in self.resting.items()}}
+
+
+NO_FANOUTS: Final = FanoutSample(0, 0, 0.0, 0, 0, capped=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,8 @@ class QueueStatus:
     rebuild: str | None = None  # one that is not over, in words
     declared: Sequence[Row] = ()  # entity types, and what keeps each
     stream: StreamStatus | None = None
+    fanouts: FanoutSample = NO_FANOUTS
+    unattached: Sequence[str] = ()  # tables, and columns, that the view reads and no attachment covers
 
     @property
     def servers(self) -> list[str]:
@@ -140,10 +149,17 @@ class QueueStatus:
 
 
 class StatusDesk:
-    def __init__(self, overview: Overview, backlog: BacklogCounts, stream: StreamOffsets | None = None) -> None:
+    def __init__(
+        self,
+        overview: Overview,
+        backlog: BacklogCounts,
+        stream: StreamOffsets | None = None,
+        unattached: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._overview = overview
         self._backlog = backlog
         self._stream = stream
+        self._unattached = unattached
 
     def read(self) -> QueueStatus:
         """One reading. Raises SchemaMismatch where there is nothing that it could read."""
@@ -155,7 +171,7 @@ class StatusDesk:
         workers = [_worker(row) for row in self._overview.workers()]
         pauses = [dict(row) for row in self._overview.pauses()]
         types = by_type(self._overview.open_by_type(), self._overview.failed_by_type())
-        stream = None if self._stream is None else read_stream(self._stream, self._backlog.slot())
+        stream = None if self._stream is None else self._read_stream(self._stream)
         return QueueStatus(
             sentence=sentence(queue, workers, pauses, all_read=_is_read(stream)) + in_kafka(stream),
             schema=str(schema),
@@ -168,7 +184,21 @@ class StatusDesk:
             rebuild=self._overview.rebuild(),
             declared=self._overview.declared(),
             stream=stream,
+            fanouts=self._backlog.fanouts(),
+            unattached=self._read_unattached(),
         )
+
+    def _read_unattached(self) -> Sequence[str]:
+        """A reader need not see the schema of the view; `outbox doctor` says so then."""
+        try:
+            return self._unattached()
+        except NotPermitted:
+            return ()
+
+    def _read_stream(self, stream: StreamOffsets) -> StreamStatus:
+        waiting = OpenRows(stream.most_open)
+        waiting.counted(self._backlog.open_events(stream.topic, stream.group))
+        return replace(read_stream(stream, self._backlog.slot()), resting=waiting.reasons())
 
 
 def read_stream(stream: StreamOffsets, slot: SlotSample | None = None) -> StreamStatus:
@@ -191,7 +221,8 @@ def in_kafka(stream: StreamStatus | None) -> str:
     if stream is None:
         return ""
     stopped = "" if stream.is_captured else "; no connector reads the event log (`outbox doctor`)"
-    return stopped + _in_topic(stream)
+    rests = "".join(f"; partition {partition} rests: {why}" for partition, why in stream.resting.items())
+    return stopped + _in_topic(stream) + rests
 
 
 def _in_topic(stream: StreamStatus) -> str:
@@ -276,6 +307,20 @@ def sentence(queue: Queue, workers: Sequence[WorkerSeen], pauses: Sequence[Row],
         f"Falling behind: {queue.lag:,}{more} open, the oldest {age(queue.oldest_age_seconds)} old"
         f"{drained or ', nothing finished in the last 10 s'}{partly}"
     )
+
+
+def in_fanouts(found: FanoutSample) -> str:
+    """How far the open fan-outs are, and what of theirs waits; empty where there is nothing to say."""
+    more = "+" if found.capped else ""
+    parts = []
+    if found.open:
+        oldest = f"the oldest {age(found.oldest_age_seconds)} old"
+        parts.append(f"{found.open:,}{more} open, {oldest}, {found.written:,} refreshes written so far")
+    if found.refreshes_open:
+        parts.append(f"{found.refreshes_open:,}{more} of their refreshes wait")
+    if found.failed:
+        parts.append(f"{found.failed:,}{more} failed")
+    return "; ".join(parts)
 
 
 def age(seconds: float) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from outbox.policy.event import REFRESH
+from outbox.policy.event import FANOUT, REFRESH
 from outbox.policy.outcome import FAILURE_TYPE_OF, Reason
 
 Row = Mapping[str, Any]
@@ -69,6 +69,10 @@ class StoredEvent:
     updated_at: datetime
     read_version: int | None = None  # of a refresh that is done: the version under which it was written
     read_found: bool | None = None  # and whether the view had the entity then
+    fanout_attachment: int | None = None  # of a fan-out: the attachment whose query says which documents are touched
+    fanout_cursor: str | None = None  # the last id that has its refresh
+    fanout_written: int | None = None  # how many have
+    fanout_id: UUID | None = None  # of a refresh that a fan-out wrote
     error_detail: bytes | None = None  # JSON; only of failed events and of one that is shown alone
 
     @classmethod
@@ -89,9 +93,19 @@ class StoredEvent:
         return f"{found} as version {self.read_version}"
 
     @property
+    def fanned_out(self) -> str:
+        """How far a fan-out is, in words; empty of any other event."""
+        if self.op != FANOUT:
+            return ""
+        written = self.fanout_written or 0
+        upto = f", up to {self.fanout_cursor}" if self.fanout_cursor is not None and self.status != "done" else ""
+        return f"{written:,} refresh{'' if written == 1 else 'es'} written{upto}"
+
+    @property
     def holds_version(self) -> int | None:
-        """What Elasticsearch's version is to be compared with. None: a refresh that is not done draws a new one."""
-        return self.read_version if self.op == REFRESH else self.event_version
+        """What Elasticsearch's version is to be compared with. None: a refresh that is not done draws a new one, and a
+        fan-out is of no document."""
+        return self.read_version if self.op in (REFRESH, FANOUT) else self.event_version
 
     @property
     def trace_id(self) -> str | None:

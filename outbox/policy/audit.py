@@ -16,6 +16,7 @@ class Action(StrEnum):
     REPLAY_BATCH_SUMMARY = "REPLAY_BATCH_SUMMARY"
     REPLAY_CANCELLED = "REPLAY_CANCELLED"
     EVENT_DISCARDED = "EVENT_DISCARDED"
+    EVENT_DELETED = "EVENT_DELETED"
     FLUSH_SUMMARY = "FLUSH_SUMMARY"
     EVENT_REQUESTED = "EVENT_REQUESTED"
     PAUSED = "PAUSED"
@@ -31,6 +32,8 @@ class Action(StrEnum):
     REBUILD_SWAPPED = "REBUILD_SWAPPED"
     VERSION_RAISED = "VERSION_RAISED"
     ENTITY_TYPE_DECLARED = "ENTITY_TYPE_DECLARED"
+    TABLE_IGNORED = "TABLE_IGNORED"
+    TABLE_WATCHED_AGAIN = "TABLE_WATCHED_AGAIN"
 
 
 class Source(StrEnum):
@@ -40,6 +43,7 @@ class Source(StrEnum):
     API = "api"
     CONSOLE = "console"
     DAEMON = "daemon"
+    SQL = "sql"  # none of them: statements of one's own, found by PostgreSQL
 
 
 @dataclass(frozen=True, slots=True)

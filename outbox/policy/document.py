@@ -14,6 +14,8 @@ MAX_ID_BYTES: Final = 512  # Elasticsearch refuses the whole request for one lon
 MAX_TYPE_BYTES: Final = 512  # also where it is no part of the document's id: a name, and in indexes
 MAX_ROUTING_BYTES: Final = 2048  # Elasticsearch has no limit of its own; a claim cuts what is far longer
 BATCH_BYTES: Final = 8_388_608  # of documents that are read or sent at once
+# Of one document: three times as much in two lanes fits beside all else into the 384 MiB of the shipped files.
+DOCUMENT_BYTES: Final = 33_554_432
 INLINE_BYTES: Final = 65_536  # of one document that is read with many others; larger ones are read by portions
 PAGE_BYTES: Final = 500 * INLINE_BYTES  # of verify and rebuild: a document that is left out costs a request of its own
 CUT_AT: Final = 2400  # characters, by the claim: it may have been longer
@@ -87,6 +89,13 @@ def not_an_object(payload: bytes) -> Failure | None:
     if payload.lstrip(_WHITE)[:1] == b"{":
         return None
     return refused("the payload is not a JSON object", Code.PAYLOAD_INVALID)
+
+
+def too_large(size_bytes: int, most: int) -> Failure:
+    """Known by its size alone: it was not read."""
+    error = f"the document has {size_bytes:,} bytes; OUTBOX_MAX_DOCUMENT_BYTES allows {most:,}"
+    mark = fingerprint(Reason.TOO_LARGE, "above OUTBOX_MAX_DOCUMENT_BYTES")
+    return Failure(Reason.TOO_LARGE, error, Code.PAYLOAD_INVALID, mark)
 
 
 def refused(error: str, code: Code) -> Failure:

@@ -21,6 +21,7 @@ class Status(StrEnum):
 UPSERT: Final = "upsert"
 DELETE: Final = "delete"
 REFRESH: Final = "refresh"
+FANOUT: Final = "fanout"  # no event of a document: which documents a change touches is still to be asked
 OPS: Final = frozenset({UPSERT, DELETE, REFRESH})
 # A version above it was written by hand, or by a hostile writer: the sequence would soon run out if it followed.
 HIGHEST_FOLLOWED: Final = 2**62
@@ -70,6 +71,8 @@ TRANSITIONS: Final = (
     Transition(Status.PROCESSING, Status.FAILED, "reclaim"),
     Transition(Status.FAILED, Status.PENDING, "replay"),
     Transition(Status.DISCARDED, Status.PENDING, "replay"),
+    Transition(Status.DONE, Status.PENDING, "reopen"),
+    Transition(Status.DONE, Status.FAILED, "reopen"),
     Transition(Status.PENDING, Status.DISCARDED, "discard"),
     Transition(Status.FAILED, Status.DISCARDED, "discard"),
 )

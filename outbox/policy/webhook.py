@@ -165,7 +165,10 @@ def is_public(address: str) -> bool:
             return is_public(str(inner))
         if ip in _NAT64:
             return is_public(str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)))
+    elif ip in _PROTOCOLS:
+        return False
     return ip.is_global and not ip.is_multicast and not ip.is_reserved
 
 
+_PROTOCOLS: Final = ipaddress.ip_network("192.0.0.0/24")  # some of it counts as global, by Python's version
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")

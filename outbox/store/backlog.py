@@ -9,11 +9,12 @@ import psycopg
 from psycopg import Connection
 
 from outbox.errors import DatabaseDown
-from outbox.facts import SlotSample, TypeBacklog
+from outbox.facts import FanoutSample, SlotSample, TypeBacklog
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.queries import queries
+from outbox.store.records import open_events
 from outbox.store.reindex import PostgresRebuilds
 from outbox.store.schema.state import check_schema
 
@@ -69,6 +70,11 @@ class PostgresBacklog:
         with self._bounded_read() as connection:
             return dict(connection.execute(self._sql["sample_failed"], {"most": MOST_FAILED}).fetchall())
 
+    def fanouts(self) -> FanoutSample:
+        with self._bounded_read() as connection:
+            rows = fetch_rows(connection, self._sql["sample_fanouts"], {"head": HEAD_ROWS, "most": MOST_COUNTED})
+        return FanoutSample(**rows[0])
+
     def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, TypeBacklog]:
         """One lane per configured type; what is left of the total is `other`."""
         if not entity_types:
@@ -88,6 +94,11 @@ class PostgresBacklog:
         with self._bounded_read() as connection:
             rows = fetch_rows(connection, queries("event_log")["sample_slot"], {"slot": self._slot})
         return SlotSample(**rows[0]) if rows else None
+
+    def open_events(self, topic: str, group: str) -> dict[int, int]:
+        """Rows of a topic's records that wait, by partition."""
+        with self._bounded_read() as connection:
+            return open_events(connection, topic, group)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -8,10 +8,12 @@ from typing import Any, Final
 from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown
+from outbox.policy.coverage import Coverage
 from outbox.policy.schema import SchemaStatus
 from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
 from outbox.store import plans
 from outbox.store.attach import installed
+from outbox.store.coverage import read_coverage
 from outbox.store.documents import asking_for
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
@@ -23,6 +25,7 @@ from outbox.store.view_shape import NEEDED_COLUMNS, ViewShape, read_shape
 TIME_LIMIT_MS: Final = 5_000
 SAMPLE_ROWS: Final = 1_000
 SAMPLE_LOOKUPS: Final = 50
+SAMPLE_ROLES: Final = 5
 
 # What each kind of work does with the tables; enough to tell them apart (sql/0013_roles.sql has all of it).
 NEEDED_RIGHTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -103,17 +106,18 @@ class PostgresDoctor:
     def missing_roles(self) -> Sequence[str]:
         return [row["role"] for row in self._rows("missing_roles")]
 
+    def may_create(self) -> Sequence[Row]:
+        """Logins that may put functions into our schema, though nobody need trust them."""
+        return self._rows("may_create", most=SAMPLE_ROLES)
+
     def view_columns(self) -> Mapping[str, str]:
         """The columns of the view with their types; empty where there is no view."""
         with self._bounded_read() as connection:
             return read_shape(connection, self._view).columns
 
-    def materialised(self) -> Sequence[Row]:
-        """Materialised views that the view reads, or that it is."""
+    def coverage(self) -> Coverage:
         with self._bounded_read() as connection:
-            named = {"view": self._name.as_string(connection)}
-            found = fetch_rows(connection, queries("producers")["read_relations"], named)
-        return [row for row in found if row["kind"] == "m"]
+            return read_coverage(connection, self._view)
 
     def unsupported_ids(self) -> str | None:
         """The type of the view's ids, where they cannot name documents."""

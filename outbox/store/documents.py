@@ -46,11 +46,13 @@ class ViewDocuments:
         view: str,
         *,
         batch_bytes: int,
+        most_bytes: int | None = None,
         clock: Clock = time.monotonic,
         limits: LookupLimits = LookupLimits(),  # noqa: B008
     ) -> None:
         self._database = database
         self._batch_bytes = batch_bytes
+        self._most_bytes = most_bytes  # of one document; of a larger one only the size is known
         self._view = view
         self._clock = clock
         self._limits = limits
@@ -78,12 +80,12 @@ class ViewDocuments:
             assert row is not None
             return int(row[0])
 
-    def has_type(self, entity_type: str) -> bool:
-        """Whether the view has any entity of this type. Raises DocumentsUnavailable."""
+    def types_in_view(self, types: Sequence[str]) -> set[str]:
+        """Of these types, those that the view has an entity of. Raises DocumentsUnavailable."""
         try:
             with self._asking() as connection:
-                row = connection.execute(self._query(connection, "has_type"), {"entity_type": entity_type}).fetchone()
-                return bool(row and row[0])
+                query = self._query(connection, "types_in_view")
+                return {row[0] for row in connection.execute(query, {"types": list(types)}).fetchall()}
         except psycopg.Error as error:  # of a function that is run for each row
             raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
 
@@ -106,7 +108,7 @@ class ViewDocuments:
 
     def _load(self, events: Sequence[Named], whole: bool) -> Mapping[UUID, Document]:
         """What may come along is that of the whole batch, also where it is read in parts."""
-        most_bytes = None if whole else inline_bytes(self._batch_bytes, len(events))
+        most_bytes = self._beyond if whole else inline_bytes(self._batch_bytes, len(events))
         named, gone = self._named(events)
         reading = PartwiseRead(
             lambda part, limit_ms: self._read(part, limit_ms, most_bytes), self._limits, self._suspects, self._clock
@@ -123,6 +125,10 @@ class ViewDocuments:
         unread = dict.fromkeys((event.id for event in named), UNREAD)
         blamed = {id: Document(None, None, None, failure) for id, failure in reading.blamed.items()}
         return {**gone, **unread, **blamed, **reading.found}
+
+    @property
+    def _beyond(self) -> int | None:
+        return None if self._most_bytes is None else self._most_bytes + 1
 
     def _named(self, events: Sequence[Named]) -> tuple[Sequence[Named], dict[UUID, Document]]:
         """Those whose id a row of the view can have; the others are gone. Before that is said of anyone, the view is

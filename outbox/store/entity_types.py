@@ -33,10 +33,11 @@ class PostgresEntityTypes:
         self._database = database
         self._sql = queries("entity_types")
 
-    def read(self) -> tuple[int, Mapping[str, EntityType]]:
-        """The revision, and what is declared."""
+    def read(self, types: Sequence[str] | None = None) -> tuple[int, Mapping[str, EntityType]]:
+        """The revision, and what is declared: of these types, or of all."""
+        query = self._sql["declared" if types is None else "declared_of"]
         with self._database.connection() as connection:
-            rows = connection.execute(self._sql["declared"]).fetchall()
+            rows = connection.execute(query, None if types is None else {"types": list(types)}).fetchall()
         return rows[0][0], {declared.entity_type: declared.about for declared in _declared(rows)}
 
     def list(self) -> Sequence[DeclaredType]:

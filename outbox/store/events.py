@@ -288,8 +288,8 @@ class PostgresEvents:
         with self.database.connection() as connection:
             connection.execute(typed(self._sql["refresh_again"], entity_id_type(connection)), named)
 
-    def lately_done(self, entity_type: str, most: int) -> Sequence[Wanted]:
-        named = {"entity_type": entity_type, "most": most}
+    def lately_done(self, types: Sequence[str], most: int) -> Sequence[Wanted]:
+        named = {"types": list(types), "most": most}
         with self.database.connection() as connection:
             return [Wanted(*row) for row in connection.execute(self._sql["lately_done"], named).fetchall()]
 

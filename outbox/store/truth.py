@@ -69,7 +69,7 @@ class PostgresTruth:
     def kept_by_view(self, entity_type: str) -> bool:
         """As declared. A type that nobody has declared is the view's where the view has rows of it."""
         if entity_type not in self._kept_by_view:
-            self._kept_by_view[entity_type] = self.has_view and self._documents.has_type(entity_type)
+            self._kept_by_view[entity_type] = self.has_view and bool(self._documents.types_in_view([entity_type]))
         return self._kept_by_view[entity_type]
 
     def routed_by_view(self) -> bool:

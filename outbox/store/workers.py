@@ -13,7 +13,7 @@ from outbox.errors import DatabaseDown
 from outbox.policy.event import MOST_ABANDONED
 from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
-from outbox.ports import ControlRow, Holder, Reclaim, Sweep
+from outbox.ports import ControlRow, Holder, Other, Reclaim, Sweep
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import BY_INDEX, Database, is_refusal, plan_with
 from outbox.store.queries import queries
@@ -42,13 +42,19 @@ class Workers:
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool:
         """False = another process holds this id and beats."""
         with self._database.connection() as connection:
-            parameters = {**self._me, **about, "dead_start_id": dead_start_id}
+            projects = orjson.dumps(about["projects"]).decode() if "projects" in about else None
+            parameters = {**self._me, **about, "projects": projects, "dead_start_id": dead_start_id}
             return connection.execute(self._sql["register"], parameters).fetchone() is not None
 
     def holder(self) -> Holder | None:
         with self._database.connection() as connection:
             row = connection.execute(self._sql["holder"], self._me).fetchone()
             return None if row is None else Holder(*row)
+
+    def others(self) -> list[Other]:
+        with self._database.connection() as connection:
+            rows = connection.execute(self._sql["others"], self._me).fetchall()
+            return [Other(orjson.loads(projects), worker, Holder(*row)) for projects, worker, *row in rows]
 
     def beat(self, state: str, server: str | None = None) -> bool:
         with self._database.connection() as connection:

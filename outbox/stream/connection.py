@@ -34,6 +34,8 @@ REFUSALS: Final = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user Read on the group",
 }
 
+OLD_BROKERS: Final = "these brokers lack the group protocol `consumer` (Kafka 4.0): set KAFKA_GROUP_PROTOCOL=classic"
+
 Options = dict[str, Any]
 T = TypeVar("T")
 
@@ -112,7 +114,8 @@ def words(error: KafkaException | KafkaError) -> str:
     said = error.args[0] if isinstance(error, KafkaException) else error
     if not isinstance(said, KafkaError):
         return str(said)
-    remedy = REFUSALS.get(said.code())
+    # An older broker is met as a fatal error without a code of its own.
+    remedy = OLD_BROKERS if "ConsumerGroupHeartbeat" in said.str() else REFUSALS.get(said.code())
     return f"{said.name()}: {said.str()}" + (f"; {remedy}" if remedy else "")
 
 

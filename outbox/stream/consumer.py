@@ -18,7 +18,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from outbox.config import KafkaSettings
-from outbox.errors import StreamDown
+from outbox.errors import OutboxError, StreamDown
 from outbox.facts import (
     Announce,
     Beat,
@@ -33,10 +33,11 @@ from outbox.facts import (
 )
 from outbox.policy.backoff import Backoff
 from outbox.ports import Clock
-from outbox.stream.begun import Begun, begun_before
+from outbox.stream.begun import Begun, begun_before, progress, topic_of
 from outbox.stream.connection import ASK_SECONDS, coordinated, words
 from outbox.stream.membership import Handlers, Membership, beside
 from outbox.stream.partitions import Partition, Partitions, Start, start_of
+from outbox.stream.topic_id import TopicId
 
 READ_AT_ONCE: Final = 1_000  # records per poll
 POLL_SECONDS: Final = 0.05
@@ -46,6 +47,7 @@ SAMPLE_SECONDS: Final = 2.0
 # For batches in flight, when partitions are asked for: less is sent again. While the index hangs, all of it is added to
 # a takeover, which should end within the session and 5 s: with 5.0 a storm had some of 11.7 s after a session of 6.
 REVOKE_SECONDS: Final = 3.0
+NOTE_SECONDS: Final = 2.0  # for PostgreSQL, which may be down
 FAULT_SECONDS: Final = 5.0  # between facts of one kind
 DOUBTS: Final = 2  # answers after an error before a broker counts as back: so many flip /readyz
 PROBE_SECONDS: Final = 1.0
@@ -57,7 +59,8 @@ GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 class StreamReader:
-    """One consumer of one worker. `may_commit`: False while it is not known whether what was written counts."""
+    """One consumer of one worker. `may_commit`: False while it is not known whether what was written counts.
+    `read_before`: notes the topic's id, and says under which other one this group has read it before; it may wait."""
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class StreamReader:
         wall_clock: Callable[[], float],
         wake: Callable[[], None],
         may_commit: Callable[[], bool] = lambda: True,
+        read_before: Callable[[str], str | None] = lambda topic_id: None,
     ) -> None:
         self._settings = settings
         self._partitions = partitions
@@ -79,6 +83,9 @@ class StreamReader:
         self._now = wall_clock
         self._wake = wake
         self._may_commit = may_commit
+        self._read_before = read_before
+        self._topic = TopicId(settings, client=client)
+        self._anew = False  # what is read now is of a topic that was made anew
         self._incremental = settings.group_protocol == "consumer"
         self._next_commit = self._next_sample = 0.0
         self._full_since: float | None = None
@@ -134,7 +141,8 @@ class StreamReader:
         if self._may_read(consumer):
             messages = _read(consumer)
             membership.check()
-            self._take_in(messages)
+            if not self._anew:
+                self._take_in(messages)
         now = self._clock()
         if now >= self._next_commit:
             self._next_commit = now + COMMIT_SECONDS
@@ -200,7 +208,7 @@ class StreamReader:
 
     def _must_join_anew(self) -> bool:
         """Where an offset is gone, as soon as what was read before it is settled: it can be read nowhere else any more.
-        The next assignment finds the gap and says so."""
+        The next assignment finds the gap and says so. Likewise where the topic was made anew."""
         waiting = [p.number for p in self._partitions.all() if p.waiting or p.in_flight]
         return bool(self._gone) and not self._gone.intersection(waiting)
 
@@ -210,8 +218,10 @@ class StreamReader:
         self._resume(consumer)
         until = self._clock() + ASK_SECONDS  # for all of them: a callback that takes minutes is a hang
         named = self._named(each.partition for each in given)
-        found = coordinated(lambda left: consumer.committed(named, timeout=left), ASK_SECONDS) if named else []
-        starts = [self._start(consumer, each, until) for each in found]
+        former = self._former(self._topic.known, self._topic.learn(until - self._clock())) if named else ""
+        left = until - self._clock()
+        found = coordinated(lambda left: consumer.committed(named, timeout=left), left) if named else []
+        starts = [self._start(consumer, each, until, former) for each in found]
         if self._incremental:
             consumer.incremental_assign(starts)
         else:
@@ -220,12 +230,27 @@ class StreamReader:
         self._errors = 0
         self._announce(PartitionsAssigned(self._settings.topic, sorted(each.partition for each in given)))
 
-    def _start(self, consumer: Consumer, found: TopicPartition, until: float) -> TopicPartition:
+    def _former(self, known: str, now: str) -> str:
+        """Under which id this worker, or its group, has read the topic before, where that is another one: what nobody
+        had read of it is lost. Kafka deletes a group's offsets with their topic, so PostgreSQL remembers it too."""
+        try:
+            before = beside(lambda: self._read_before(now)).result(NOTE_SECONDS)
+        except (TimeoutError, OutboxError):
+            before = None  # it is asked again at the next assignment
+        former = known or before or ""
+        if former in ("", now):
+            return ""
+        message = f"the topic was made anew (its id was {former}, and is {now}): all of it is read"
+        self._announce(Warned("stream.topic_anew", message, {"topic": self._settings.topic}))
+        return former
+
+    def _start(self, consumer: Consumer, found: TopicPartition, until: float, former: str) -> TopicPartition:
         if found.error is not None:
             raise KafkaException(found.error)
         low, high = consumer.get_watermark_offsets(found, timeout=max(until - self._clock(), POLL_SECONDS))
         committed = None if found.offset == OFFSET_INVALID else found.offset
-        start = start_of(committed, low, high)
+        read_as = topic_of(found.metadata) if committed is not None else former
+        start = start_of(committed, low, high, anew=read_as not in ("", self._topic.known))
         # Once: until the first commit behind it, every assignment finds it again.
         if start.expected is not None and self._known_gaps.get(found.partition) != start:
             self._known_gaps[found.partition] = start
@@ -251,14 +276,15 @@ class StreamReader:
     def _mark(self, consumer: Consumer, numbers: Sequence[int], *, ended: bool) -> None:
         """That these are begun; or, at a clean end without progress, that they are not. Their offset stays as it is."""
         marked = [
-            TopicPartition(
-                self._settings.topic, number, self._begun[number].offset, self._begun[number].mark(ended=ended)
-            )
+            TopicPartition(self._settings.topic, number, self._begun[number].offset, self._marked(number, ended))
             for number in numbers
             if number in self._begun
         ]
         if marked:
             self._send(consumer, marked)
+
+    def _marked(self, number: int, ended: bool) -> str:
+        return self._begun[number].mark(self._topic.known, ended=ended)
 
     def _mark_ended(self, consumer: Consumer, numbers: Sequence[int]) -> None:
         settled = {partition.number: partition.settled() for partition in self._partitions.all()}
@@ -310,9 +336,8 @@ class StreamReader:
         offsets = self._partitions.commits()
         if not offsets:
             return
-        self._send(
-            consumer, [TopicPartition(self._settings.topic, number, offset) for number, offset in offsets.items()]
-        )
+        topic, mark = self._settings.topic, progress(self._topic.known)
+        self._send(consumer, [TopicPartition(topic, number, offset, mark) for number, offset in offsets.items()])
 
     def _send(self, consumer: Consumer, named: list[TopicPartition]) -> None:
         try:
@@ -335,6 +360,7 @@ class StreamReader:
         """Commits what lanes have finished, and leaves the group, so that others need not wait for the session. What
         is asked for here is all answered or stored, so it may arrive late: the group refuses it, or it is true."""
         self._gone.clear()
+        self._anew = False
         try:
             self._commit(membership.consumer)
             self._mark_ended(membership.consumer, [partition.number for partition in self._partitions.all()])
@@ -348,6 +374,9 @@ class StreamReader:
     # What is announced
 
     def _sample(self, consumer: Consumer) -> None:
+        if not self._anew and self._topic.has_changed():
+            self._anew = True
+            self._gone.update(partition.number for partition in self._partitions.all())
         lag: dict[int, int] = {}
         oldest: dict[int, float] = {}
         partitions = self._partitions.all()
@@ -356,7 +385,8 @@ class StreamReader:
             partition.high = max(partition.high, high)
             lag[partition.number] = max(partition.high - partition.settled(), 0)
             oldest[partition.number] = self._age(partition) if lag[partition.number] else 0.0
-        self._announce(StreamSampled(self._settings.topic, lag, oldest))
+        resting = {partition.number: partition.held for partition in partitions if partition.held}
+        self._announce(StreamSampled(self._settings.topic, lag, oldest, resting))
         if self._doubts and partitions:
             self._probe(consumer, partitions[0])
 
@@ -384,7 +414,7 @@ class StreamReader:
             self._next_fault[error.code()] = now + FAULT_SECONDS
             self._doubts = DOUBTS
             self._announce(StreamFault(words(error)))
-        if error.fatal():
+        if error.fatal() or error.code() == KafkaError._FATAL:
             raise KafkaException(error)
 
     def _named(self, numbers: Iterable[int]) -> list[TopicPartition]:

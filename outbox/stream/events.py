@@ -7,14 +7,15 @@ committed. What a revoked partition had in flight is closed by nobody here: its 
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from outbox.errors import DatabaseDown, NotStored
 from outbox.policy.event import DELETE, UPSERT, Event
-from outbox.policy.settle import DONE, NOT_SENT, Done, Released, Settlement
+from outbox.policy.open_rows import OpenRows
+from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Settlement
 from outbox.ports import (
     Claimed,
     ClaimOrder,
@@ -30,8 +31,10 @@ from outbox.stream.fate import Fate, fate, stay_seconds
 from outbox.stream.partitions import Handed, Partitions
 from outbox.stream.record import Message, Read, is_tombstone, key_of, read, read_all
 
-PARKED: Final = Released("paused_type")  # stored unsent: a person has paused its entity type
 ENDED: Final = "workers ended with the batch that holds it"
+PAUSED_SECONDS: Final = 1.0  # before it is asked again whether a person's pause is over
+IDLE_SECONDS: Final = 5.0  # between counts of open rows where there are none
+UNSEEN_SECONDS: Final = 0.05  # before a record whose transaction is not visible is handed out again
 CLOCK_SECONDS: Final = 10.0  # between two readings of the database's clock: clocks drift by far less meanwhile
 
 
@@ -96,6 +99,7 @@ class StreamEvents:
         now: Callable[[], float],
         *,
         batch_bytes: int,
+        most_open: int = 1_000,
         stopped_types: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self._partitions = partitions
@@ -103,6 +107,8 @@ class StreamEvents:
         self._now = now
         self._batch_bytes = batch_bytes
         self._stopped_types = stopped_types
+        self._open = OpenRows(most_open)
+        self._next_count = 0.0
         self._batches: dict[UUID, InFlight] = {}
         self._lock = threading.Lock()
 
@@ -123,9 +129,9 @@ class StreamEvents:
             for each in handed:
                 self._partitions.close(each, (), each.messages, 0.0)
             raise
-        stopped = self._stopped_types()
-        if stopped or any(each.partition.suspect for each in handed):
-            parts = self._store_unsent(parts, stopped)
+        parts = self._without_paused(self._visible(parts))
+        if any(each.handed.partition.suspect for each in parts):
+            parts = self._store_unsent(parts)
         parts = self._once_each(parts)
         events = [found.event for part in parts for found in part.reads]
         batch = InFlight(parts, events, any(event.op == DELETE for event in events))
@@ -150,6 +156,42 @@ class StreamEvents:
             reads = [read(m, now, again=(m.offset() or 0) < again_below or m.offset() in sent) for m in messages]
         return RecordPart(handed, reads, messages, passed)
 
+    def _visible(self, parts: list[RecordPart]) -> list[RecordPart]:
+        """A connector may read a commit before snapshots see it, so a lookup would miss the change for which it is
+        done: such a record and what follows it in its partition waits, before it is sent or stored, and before a
+        version is drawn for it. What brings its own payload reads nothing."""
+        asked = {found.transaction for part in parts for found in part.reads if found.event.payload is None} - {None}
+        if not asked:
+            return parts
+        try:
+            unseen = self._records.unseen(each for each in asked if each is not None)
+        except DatabaseDown:
+            unseen = {each for each in asked if each is not None}
+
+        def waits(found: Read) -> bool:
+            return found.event.payload is None and found.transaction in unseen
+
+        return self._up_to(parts, waits, UNSEEN_SECONDS) if unseen else parts
+
+    def _without_paused(self, parts: list[RecordPart]) -> list[RecordPart]:
+        """An entity type that a person has paused holds up the partitions that have records of it: to store each as a
+        row would pour the topic into PostgreSQL."""
+        stopped = self._stopped_types()
+
+        def waits(found: Read) -> bool:
+            return found.event.entity_type in stopped
+
+        return self._up_to(parts, waits, PAUSED_SECONDS) if stopped else parts
+
+    def _up_to(self, parts: list[RecordPart], waits: Callable[[Read], bool], seconds: float) -> list[RecordPart]:
+        """Without the first record of each partition that waits, and what follows it."""
+        ends = [next((n for n, found in enumerate(part.reads) if waits(found)), len(part.reads)) for part in parts]
+        for part, end in zip(parts, ends, strict=True):
+            if end < len(part.reads):
+                self._partitions.rest_for(part.handed.partition, seconds)
+        cut = [self._cut(part, end) for part, end in zip(parts, ends, strict=True)]
+        return [part for part in cut if part.handed.messages]  # without one, a partition is another lane's already
+
     def _once_each(self, parts: list[RecordPart]) -> list[RecordPart]:
         """A verdict goes by the event's id, and a connector may send an event twice: the second copy, and what follows
         it in its partition, waits for the next batch."""
@@ -170,18 +212,11 @@ class StreamEvents:
         passed = [m for m in part.passed if (m.offset() or 0) < offset]
         return RecordPart(handed, part.reads[:end], part.messages[:end], passed)
 
-    def _store_unsent(self, parts: list[RecordPart], stopped: frozenset[str]) -> list[RecordPart]:
-        """Records of entity types that a person has paused become rows, which wait like all others of the type: others
-        of their partition need not wait with them. So does the first batch of a suspect partition: a table lane claims
-        its rows apart, down to the one that ends the process."""
-        apart = [_apart(part, stopped) for part in parts]
-        rows = [
-            part.row(place, None, ENDED) if part.handed.partition.suspect else part.row(place, PARKED)
-            for part, places in zip(parts, apart, strict=True)
-            for place in places
-        ]
-        if not rows:
-            return parts
+    def _store_unsent(self, parts: list[RecordPart]) -> list[RecordPart]:
+        """The first batch of a suspect partition becomes rows: a table lane claims them apart, down to the one that
+        ends the process."""
+        suspect = [part for part in parts if part.handed.partition.suspect]
+        rows = [part.row(place, None, ENDED) for part in suspect for place in range(len(part.reads))]
         try:
             self._records.store(rows)
         except Exception as error:
@@ -190,9 +225,10 @@ class StreamEvents:
             if isinstance(error, DatabaseDown):
                 raise NotStored(error.detail) from error
             raise
+        stored = [_stored(part) if part.handed.partition.suspect else part for part in parts]
         for part in parts:
             part.handed.partition.suspect = False
-        return [_without(part, places) for part, places in zip(parts, apart, strict=True)]
+        return stored
 
     # Settle
 
@@ -225,6 +261,7 @@ class StreamEvents:
         ]
         if not rows:
             return
+        self._count(batch.parts, fates, verdicts)
         try:
             self._records.store(rows)
         except Exception as error:
@@ -233,6 +270,22 @@ class StreamEvents:
             if isinstance(error, DatabaseDown):
                 raise NotStored(error.detail) from error
             raise
+
+    def _count(self, parts: Sequence[RecordPart], fates: "Fates", verdicts: "GivenVerdicts") -> None:
+        for part, judged in zip(parts, fates, strict=True):
+            stored = [verdicts.of(part.reads[place].event) for what, place in judged if what is Fate.STORE]
+            waiting = sum(not isinstance(verdict, Done | Failed) for verdict in stored)
+            self._open.stored(part.handed.partition.number, waiting)
+        self._partitions.hold(self._open.reasons())
+
+    def tend(self, topic: str, now: float) -> None:
+        """Counts the rows that wait, at each call where there are any. While the database is down nothing changes."""
+        if now < self._next_count and not self._open.has_any:
+            return
+        self._next_count = now + IDLE_SECONDS
+        with suppress(DatabaseDown):
+            self._open.counted(self._records.open_events(topic))
+            self._partitions.hold(self._open.reasons())
 
     def _all_pass(self, batch: InFlight) -> "Fates":
         """Only what does not pass has to be named."""
@@ -320,7 +373,7 @@ class StreamEvents:
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
         return self._records.deleted(events)
 
-    def lately_done(self, entity_type: str, most: int) -> Sequence[Event]:
+    def lately_done(self, types: Sequence[str], most: int) -> Sequence[Event]:
         """The table has none of them: only what this process has found counts."""
         return ()
 
@@ -369,7 +422,7 @@ class GivenVerdicts:
 def _exceptions(part: RecordPart, verdicts: GivenVerdicts) -> list[tuple[Fate, int]]:
     return [
         (fate(event, verdict, others_done=verdicts.some_done), place)
-        for place, (event, _) in enumerate(part.reads)
+        for place, (event, _, _) in enumerate(part.reads)
         if (verdict := verdicts.of(event)) is not DONE or event.op == DELETE
     ]
 
@@ -383,18 +436,9 @@ def _not_waited_for() -> Iterator[None]:
         raise NotStored(error.detail) from error
 
 
-def _apart(part: RecordPart, stopped: frozenset[str]) -> frozenset[int]:
-    """The places of what is not to be sent."""
-    every = part.handed.partition.suspect
-    return frozenset(n for n, found in enumerate(part.reads) if every or found.event.entity_type in stopped)
-
-
-def _without(part: RecordPart, places: frozenset[int]) -> RecordPart:
-    """What was stored is closed with the batch, as what needs no work."""
-    kept = [place for place in range(len(part.reads)) if place not in places]
-    stored = [part.messages[place] for place in sorted(places)]
-    messages = [part.messages[place] for place in kept]
-    return RecordPart(part.handed, [part.reads[place] for place in kept], messages, [*part.passed, *stored])
+def _stored(part: RecordPart) -> RecordPart:
+    """It is closed with the batch, as what needs no work."""
+    return RecordPart(part.handed, (), (), [*part.passed, *part.messages])
 
 
 def _first_seen(part: RecordPart, seen: set[int]) -> int:

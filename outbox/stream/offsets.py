@@ -15,7 +15,7 @@ from outbox.policy.document import UNREADABLE
 from outbox.policy.event import REFRESH
 from outbox.ports import GroupReader, PartitionOffsets, RecordSeen, TopicAbout
 from outbox.stream.connection import LARGEST_RESPONSE_BYTES, REFUSALS, code_of, coordinated, options, words
-from outbox.stream.record import is_tombstone, read
+from outbox.stream.record import headers_of, is_tombstone, read
 
 ANSWER_SECONDS: Final = 10.0
 METADATA_SECONDS: Final = 2.0
@@ -41,6 +41,10 @@ class KafkaOffsets:
     @property
     def group(self) -> str:
         return self._settings.group
+
+    @property
+    def most_open(self) -> int:
+        return self._settings.max_open_events
 
     def read(self) -> Sequence[PartitionOffsets]:
         """Every partition of the topic. Raises StreamDown."""
@@ -170,8 +174,8 @@ def _reader(member: Any, topic: str) -> GroupReader:
 
 
 def _seen(message: Any) -> RecordSeen:
-    event, occurred_at = read(message, 0.0)
-    key, origin = message.key() or b"", dict(message.headers() or ()).get(ORIGIN) or b""
+    event, occurred_at, _ = read(message, 0.0)
+    key, origin = message.key() or b"", dict(headers_of(message)).get(ORIGIN) or b""
     return RecordSeen(
         message.partition(),
         message.offset(),

@@ -28,13 +28,16 @@ class Start(NamedTuple):
     expected: int | None = None
 
 
-def start_of(committed: int | None, low: int, high: int) -> Start:
+def start_of(committed: int | None, low: int, high: int, *, anew: bool = False) -> Start:
     """By what the group has committed and what the broker still has. The cases:
 
     nothing committed   a new group: from the oldest record
     below the oldest    a gap: records were removed before anyone read them
     above the newest    a gap: the topic was made anew, or lost its end; all that is there is read again
+    made anew           a gap, whatever is committed: the offset is another topic's, or was deleted with that
     """
+    if anew:
+        return Start(low, committed or 0)
     if committed is None:
         return Start(low)
     if committed < low or committed > high:
@@ -63,6 +66,7 @@ class Partition:
     revoked: bool = False
     high: int = 0
     suspect: bool = False  # who had it before ended with it, again and again: its first batch is stored, not sent
+    held: str = ""  # why nothing of it is handed out, until that is over
     end: int = 0  # the broker has said that there is nothing below it that was not read
 
     def settled(self) -> int:
@@ -205,7 +209,7 @@ class Partitions:
         with self._changed:
             now = self._clock()
             taken: list[Handed] = []
-            free = [p for p in self._of.values() if p.waiting and not p.in_flight and now >= p.rest_until]
+            free = [p for p in self._of.values() if p.waiting and not (p.in_flight or p.held) and now >= p.rest_until]
             for partition in sorted(free, key=lambda each: each.turn):
                 alone = bool(partition.back or partition.rests)
                 if alone and taken:
@@ -269,6 +273,16 @@ class Partitions:
         weight = sum(map(size_of, stays))
         partition.waiting_bytes += weight
         self._bytes += weight
+
+    def hold(self, reasons: Mapping[int, str]) -> None:
+        """Of all partitions: those without a reason go on."""
+        with self._changed:
+            for number, partition in self._of.items():
+                partition.held = reasons.get(number, "")
+
+    def rest_for(self, partition: Partition, seconds: float) -> None:
+        with self._changed:
+            partition.rest_until = max(partition.rest_until, self._clock() + seconds)
 
     def rest(self, partition: Partition) -> None:
         """Of a partition that needs PostgreSQL, which is down: longer each time, because each try costs its lane the

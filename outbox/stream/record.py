@@ -1,15 +1,16 @@
-"""Reads a Kafka record as an event, or says by its class why it is none. Pure; each record's headers are read once.
+"""Reads a Kafka record as an event, or says by its class why it is none. Pure.
 
 The contract: the key is `entity_type:entity_id`; the value is the payload byte for byte, or nothing; everything else is
-in headers. Our connector writes two: `id`, and `event`, a JSON array of the fields of `Described`. Other producers may
-write each field as a header of its own. The version is the event's own. An offset is no version: it starts anew with
-the topic, and says in which order a connector wrote.
+in headers. Our connector writes two: `id`, and `event`, a JSON array of the fields of `Described`, with the transaction
+behind them. Other producers may write each field as a header of its own. The version is the event's own. An offset is
+no version: it starts anew with the topic, and says in which order a connector wrote.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import repeat
+from operator import methodcaller
 from typing import Any, Final, NamedTuple, Protocol, cast
 from uuid import UUID, SafeUUID, uuid5
 
@@ -27,7 +28,9 @@ LAST_SECOND: Final = 253_402_300_799.0  # of the year 9999
 TOO_LONG: Final = "a header is too long, or holds a zero byte"
 NO_NUMBER: Final = "event_version is not a whole number"
 NOT_TEXT: Final = "a header is not UTF-8 text"
+BROKEN: Final[list[tuple[str, bytes | None]]] = [("", None)]  # in place of headers that cannot be read
 _LARGEST_CHARACTER: Final = 4  # bytes
+_HEADERS: Final = cast("Callable[[Message], Headers | None]", methodcaller("headers"))
 _TRUE: Final = (b"true", b"1", b"t")
 _NO_TIME: Final = -1.0
 # `Event(...)` without its frame in Python: 0.1 us per record instead of 0.35.
@@ -76,16 +79,30 @@ _TYPES: Final = (
     frozenset({bool, _NULL}),
     frozenset({str, _NULL}),
 )
+_FIELDS: Final = len(_TYPES)
 
 
 class Read(NamedTuple):
-    """`occurred_at`: seconds since 1970 by the producer's database; None where it is not known."""
+    """`occurred_at`: seconds since 1970 by the producer's database; None where it is not known. `transaction`: the one
+    that wrote it there, where the record says so."""
 
     event: Event
     occurred_at: float | None
+    transaction: int | None = None
 
 
-_READ: Final = cast("Callable[[tuple[Event, float | None]], Read]", partial(tuple.__new__, Read))
+_READ: Final = cast("Callable[[tuple[Event, float | None, int | None]], Read]", partial(tuple.__new__, Read))
+
+
+def headers_of(message: Message) -> Headers:
+    """The only way to the headers of a record. For a name that is not UTF-8 the client sets an error, and returns and
+    keeps a list with a hole, which ends the process by SIGSEGV when it is read (2.16). So another list takes its
+    place. Python calls a method that it has often called without a check for such an error: hence `methodcaller`."""
+    try:
+        return _HEADERS(message) or ()
+    except Exception:
+        cast("Any", message).set_headers(BROKEN)
+        return BROKEN
 
 
 def key_of(topic: str, partition: int, offset: int) -> str:
@@ -95,7 +112,7 @@ def key_of(topic: str, partition: int, offset: int) -> str:
 
 def is_tombstone(message: Message) -> bool:
     """What compaction keeps of a deleted key: no value and no headers. Nobody wrote it as an event."""
-    return not message.value() and not message.headers()
+    return not message.value() and not headers_of(message)
 
 
 def read(message: Message, now: float, *, again: bool = False) -> Read:
@@ -120,13 +137,14 @@ def _columns(messages: Sequence[Message], now: float) -> list[Read] | None:
     """The usual batch, as our connector writes it, over whole columns: 3.8 us per record; nine headers, which are read
     one by one, take 7.5 (CPU time of 20,000 records, medians of five turns). It gives what `read` gives for each, or
     none at all where one is no event or written in an unusual way; a property test holds the two together."""
-    headers = cast("list[list[tuple[str, bytes]]]", [message.headers() for message in messages])
+    headers = cast("list[list[tuple[str, bytes]]]", list(map(headers_of, messages)))
     names, ids, more_names, events = zip(*[(*first, *second) for first, second in headers], strict=True)
     if {*names} != {"id"} or {*more_names} != {"event"} or max(map(len, events)) > MOST_EVENT_BYTES:
         return None
     columns = list(zip(*map(orjson.loads, events), strict=True))
-    ops, versions, kinds, entities, routings, times, has_payloads, traceparents = columns
-    if not all(map(frozenset.issuperset, _TYPES, [{*map(type, column)} for column in columns])):
+    ops, versions, kinds, entities, routings, times, has_payloads, traceparents = columns[:_FIELDS]
+    transactions = columns[_FIELDS] if len(columns) > _FIELDS else repeat(None)
+    if not all(map(frozenset.issuperset, _TYPES, [{*map(type, column)} for column in columns[:_FIELDS]])):
         return None
     keys = list(map("{}:{}".format, kinds, entities))
     values = cast("list[bytes | None]", [message.value() for message in messages])
@@ -164,16 +182,19 @@ def _columns(messages: Sequence[Message], now: float) -> list[Read] | None:
         repeat(0),
         strict=False,  # what is repeated has no end
     )
-    return list(map(_READ, zip(map(_EVENT, rows), seconds, strict=True)))
+    return list(map(_READ, zip(map(_EVENT, rows), seconds, map(_transaction, transactions), strict=False)))
 
 
 def _event(message: Message, now: float, again: bool) -> Read:
-    headers = cast("dict[str, bytes]", dict(message.headers() or ()))
+    given = headers_of(message)
+    if given is BROKEN:
+        raise NotAnEvent(NOT_TEXT)
+    headers = cast("dict[str, bytes]", dict(given))
     value = cast("bytes | None", message.value())
     id, event = headers.get("id"), headers.get("event")
     if id is None:
         raise NotAnEvent("header id is missing")
-    found = _apart(headers) if event is None else _described(event)
+    found, transaction = (_apart(headers), None) if event is None else _described(event)
     key = f"{found.entity_type}:{found.entity_id}".encode()
     if len(key) + len(found.op.encode()) > MOST_NAME_BYTES or b"\x00" in key or "\x00" in found.op:
         raise NotAnEvent(TOO_LONG)
@@ -204,11 +225,11 @@ def _event(message: Message, now: float, again: bool) -> Read:
             0,
         )
     )
-    return _READ((made, seconds))
+    return _READ((made, seconds, transaction))
 
 
-def _described(text: bytes) -> Described:
-    """As our connector writes it."""
+def _described(text: bytes) -> tuple[Described, int | None]:
+    """As our connector writes it, with the transaction that follows."""
     if len(text) > MOST_EVENT_BYTES:
         raise NotAnEvent(TOO_LONG)
     try:
@@ -218,7 +239,12 @@ def _described(text: bytes) -> Described:
         usual = False
     if not usual or any(type(each) not in types for each, types in zip(found, _TYPES, strict=False)):
         raise NotAnEvent("header event is not the array that describes an event")
-    return Described(*found[: len(_TYPES)])
+    return Described(*found[:_FIELDS]), _transaction(found[_FIELDS]) if len(found) > _FIELDS else None
+
+
+def _transaction(number: object) -> int | None:
+    """Older records have none; what else stands there is for a later release."""
+    return number if type(number) is int and 0 < number <= LARGEST_VERSION else None
 
 
 def _apart(found: Mapping[str, bytes]) -> Described:
@@ -324,7 +350,7 @@ def _unreadable(message: Message, why: str) -> Event:
     """Under names that a person finds: as far as the record says them, else where it is."""
     topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
     key = key_of(topic, partition, offset)
-    kind, entity = _names(dict(message.headers() or ()))
+    kind, entity = _names(dict(headers_of(message)))
     id = uuid5(NAMESPACE, key)
     op = UNREADABLE + why
     return Event(id, offset, kind or topic, entity or key, op, 0, None, None, None, 1, None, 0, 0, False, 0.0, None)
@@ -332,8 +358,8 @@ def _unreadable(message: Message, why: str) -> Event:
 
 def _names(found: Mapping[str, Any]) -> tuple[str, str]:
     try:
-        described = _described(found["event"])
-    except (KeyError, NotAnEvent):
+        described, _ = _described(found.get("event") or b"")
+    except NotAnEvent:
         return _shown(found.get("entity_type")), _shown(found.get("entity_id"))
     return _shown(described.entity_type), _shown(described.entity_id)
 

@@ -13,6 +13,7 @@ from outbox.facts import (
     Beat,
     DatabaseBack,
     DatabaseLost,
+    FanoutSample,
     SampleMissed,
     SchemaChecked,
     SlotSample,
@@ -36,6 +37,7 @@ class BacklogQueries(Protocol):
     def failed_by_reason(self) -> Mapping[str, int]: ...
     def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> Mapping[str, TypeBacklog]: ...
     def slot(self) -> SlotSample | None: ...
+    def fanouts(self) -> FanoutSample: ...
     def close(self) -> None: ...
 
 
@@ -78,6 +80,7 @@ class BacklogSampler:
         self._failed: _PacedQuery[Mapping[str, int]] = _PacedQuery(clock)
         self._lanes: _PacedQuery[Mapping[str, TypeBacklog]] = _PacedQuery(clock)
         self._slot: _PacedQuery[SlotSample | None] = _PacedQuery(clock)
+        self._fanouts: _PacedQuery[FanoutSample] = _PacedQuery(clock)
         self._away_since: float | None = None
         self._schema_is_wrong = False
         self._capped = False
@@ -116,6 +119,7 @@ class BacklogSampler:
         self._optional(lambda: self._failed.run(self._backlog.failed_by_reason))
         self._optional(lambda: self._lanes.run(lambda: self._backlog.lanes(self._entity_types, counts)))
         self._optional(lambda: self._slot.run(self._backlog.slot))
+        self._optional(lambda: self._fanouts.run(self._backlog.fanouts))
         return BacklogSampled(
             lag=counts.lag,
             oldest_age_seconds=counts.oldest_age_seconds,
@@ -127,6 +131,7 @@ class BacklogSampler:
             capped=counts.capped,
             duration_seconds=took,
             slot=self._slot.last,
+            fanouts=self._fanouts.last,
         )
 
     def _optional(self, query: Callable[[], None]) -> None:

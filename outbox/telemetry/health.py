@@ -218,6 +218,12 @@ class Health:
     def _stream_sampled(self, fact: facts.StreamSampled) -> None:
         self._reads_stream = True
         self._lag = dict(fact.lag)
+        rests = {f"partition {number}": why for number, why in fact.resting.items()}
+        for scope in [cause for cause in self._paused.causes if cause.startswith("partition ")]:
+            if scope not in rests:
+                self._resume(scope)
+        for scope, why in rests.items():
+            self._pause(scope, why)
 
     def _stream_fault(self, fact: facts.StreamFault) -> None:
         self._reads_stream = True

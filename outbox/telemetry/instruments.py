@@ -140,6 +140,9 @@ class Instruments:
     failed_events = _many(Gauge, "Events that are failed now", "reason", REASONS)
     lane_lag_events = _many(Gauge, "Events pending or processing, by type", "entity_type")
     lane_oldest_age_seconds = _many(Gauge, "Age of the oldest pending or processing event, by type", "entity_type")
+    fanouts_open = _one(Gauge, "Fan-outs pending or processing")
+    fanout_refreshes_open = _one(Gauge, "Refreshes pending or processing that fan-outs wrote")
+    fanout_refreshes = _one(Counter, "Refreshes that fan-outs wrote")
     sample_timestamp_seconds = _one(Gauge, "Time of the last sample of the backlog gauges")
 
     processed = _one(Counter, "Events done: written, superseded or missing")
@@ -182,6 +185,7 @@ class Instruments:
     stream_lag_records = _per_partition("Records of a partition of this worker that are not settled")
     stream_oldest_age_seconds = _per_partition("Age of the oldest record of a partition that is not settled")
     stream_partitions = _one(Gauge, "Partitions that this worker has")
+    stream_resting_partitions = _one(Gauge, "Partitions that rest, because too many of their events are open")
     stream_gaps = _one(Counter, "Times that records were gone before they were read")
     stream_gap_records = _one(Counter, "Records that were gone before they were read")
     stream_revoked_records = _one(Counter, "Records in flight whose partition went to another worker")
@@ -219,7 +223,8 @@ class Instruments:
         self._registry.register(made)
         return made
 
-    def stream_sample(self, lag: Mapping[int, int], oldest_age_seconds: Mapping[int, float]) -> None:
+    def stream_sample(self, lag: Mapping[int, int], oldest_age_seconds: Mapping[int, float], resting: int) -> None:
+        self.stream_resting_partitions.set(resting)
         for partition, records in lag.items():
             self.stream_lag_records.labels(self.projection, str(partition)).set(records)
             age = oldest_age_seconds.get(partition, 0.0)

@@ -51,6 +51,7 @@ class LogSubscriber:
             facts.TablePruned: lambda fact: self._write(fact) if fact.count else None,
             facts.WebhookTried: lambda fact: self._write(fact) if fact.result != "delivered" else None,
             facts.IndexVerified: self._verified,
+            facts.AccessJudged: self._access,
             facts.Warned: lambda fact: self._write(fact, **_free(fact.fields)),
         }
 
@@ -125,6 +126,10 @@ class LogSubscriber:
     def _verified(self, fact: facts.IndexVerified) -> None:
         level = "warning" if any(fact.drift.values()) else "info"
         self._write(fact, level, counts={"compared": fact.compared, **fact.drift})
+
+    def _access(self, fact: facts.AccessJudged) -> None:
+        if not fact.told:
+            self._write(fact, "info" if fact.verdict is facts.AccessVerdict.LOGGED_IN else "warning")
 
 
 def _declared(fact: facts.Fact, line: facts.DeclaredLine) -> dict[str, Any]:

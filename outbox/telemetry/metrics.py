@@ -71,7 +71,8 @@ class Metrics:
             facts.VersionAhead: lambda _: i.idempotent_noop["ahead"].inc(),
             facts.VersionRaised: lambda _: i.version_raised.inc(),
             facts.BacklogSampled: self._sampled,
-            facts.StreamSampled: lambda f: i.stream_sample(f.lag, f.oldest_age_seconds),
+            facts.FannedOut: lambda f: i.fanout_refreshes.inc(f.refreshes),
+            facts.StreamSampled: lambda f: i.stream_sample(f.lag, f.oldest_age_seconds, len(f.resting)),
             facts.PartitionsRevoked: self._partitions_revoked,
             facts.StreamGap: self._gap,
             facts.CommitRefused: lambda _: i.stream_commits_refused.inc(),
@@ -149,6 +150,9 @@ class Metrics:
         i.inflight_events.set(backlog.inflight)
         i.stuck_processing_events.set(backlog.stuck)
         i.due_events.set(backlog.due)
+        if backlog.fanouts is not None:
+            i.fanouts_open.set(backlog.fanouts.open)
+            i.fanout_refreshes_open.set(backlog.fanouts.refreshes_open)
         self._failed_rows(backlog.failed)
         self._lanes(backlog.lanes)
         i.slot_sample({} if backlog.slot is None else asdict(backlog.slot))

@@ -315,6 +315,15 @@ Stream = model(
     error=(str, "Why Kafka does not answer: then there are no partitions. Empty: it does."),
     slot=(StreamSlot | None, "Null where producers do not write to the event log of this database."),
 )
+Fanouts = shape(
+    "Fanouts",
+    facts.FanoutSample,
+    texts={
+        "written": "Refreshes that the open ones have written so far.",
+        "refreshes_open": "Refreshes of theirs that wait.",
+        "capped": "There are more than are counted.",
+    },
+)
 Ops = model(
     "Ops",
     "How it is now.",
@@ -326,6 +335,8 @@ Ops = model(
     recent_audit=AuditList,
     workers=list[Worker],
     pauses=list[Pause],
+    fanouts=(Fanouts, "Changes whose documents are being found, page by page."),
+    unattached=(list[str], "Tables, and columns, that the view reads and no attachment covers."),
     stream=(Stream | None, "Null where the source is the table."),
     sampled_at=datetime,
     stale=(str | None, "Why this is an old reading, if it is."),

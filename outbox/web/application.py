@@ -6,8 +6,10 @@ import json
 from functools import cache
 from typing import Any, Final
 
+import structlog
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -15,6 +17,10 @@ from starlette.staticfiles import StaticFiles
 
 from outbox import __version__
 from outbox.config import Settings
+from outbox.facts import Fact
+from outbox.telemetry.access import AccessCounter
+from outbox.telemetry.log_lines import LogSubscriber
+from outbox.telemetry.metrics import new_registry
 from outbox.web import routing
 from outbox.web.auth import AccessGate, RateLimits, Role, TokenFile
 from outbox.web.console_server import Crowd, HeadAsGet, SecurityHeaders
@@ -36,9 +42,15 @@ async def healthz(request: Request) -> Response:
     return PlainTextResponse("ok\n")
 
 
+def metrics(request: Request) -> Response:
+    """Counts without names, and the process's own figures."""
+    return Response(generate_latest(request.app.state.registry), media_type=CONTENT_TYPE_LATEST)
+
+
 PAGES: Final = (
     Endpoint("GET", "/", home, ANYONE),
     Endpoint("GET", "/healthz", healthz, ANYONE),
+    Endpoint("GET", "/metrics", metrics, ANYONE),
     *login.PAGES,
     *overview.PAGES,
     *pauses.PAGES,
@@ -74,7 +86,14 @@ def build(settings: Settings, services: Services, *, pace: RateLimits | None = N
     if tokens is not None:
         tokens.check()
     app = endpoints_only()
-    app.state.gate = AccessGate(tokens, pace)
+    app.state.registry = new_registry()
+    counter, lines = AccessCounter(settings.projection, app.state.registry), LogSubscriber(structlog.get_logger())
+
+    def announce(fact: Fact) -> None:
+        counter.handle(fact)
+        lines.handle(fact)
+
+    app.state.gate = AccessGate(tokens, pace, announce)
     app.state.services = services
     app.state.settings = settings
     app.state.projection = settings.projection

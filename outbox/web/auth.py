@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from outbox.errors import ConfigProblem, ConfigurationError
+from outbox.facts import AccessJudged, AccessVerdict, Announce, silent
 from outbox.policy.audit import FOR
 from outbox.web.problems import LoginNeeded, RefusedRequest
 
@@ -170,6 +171,7 @@ class Allowance:
 GUESS = Allowance(10)  # wrong tokens, at the login and as bearer alike
 ACT = Allowance(120)
 EXPORT = Allowance(20)
+LINE = Allowance(30)  # lines about access, per client: a flood of refusals is counted, not written
 
 
 class RateLimits:
@@ -317,8 +319,10 @@ def _too_often(wait: float) -> RefusedRequest:
 class AccessGate:
     """`tokens` None: only loopback listens (checked at start), and whoever can reach it may read and act."""
 
-    def __init__(self, tokens: TokenFile | None, pace: RateLimits | None = None) -> None:
+    def __init__(self, tokens: TokenFile | None, pace: RateLimits | None = None, announce: Announce = silent) -> None:
         self.tokens = tokens
+        self._announce = announce
+        self._lines = RateLimits()
         self.sessions = Sessions(tokens) if tokens else None
         self.pace = pace or RateLimits()
         self._right: dict[tuple[str, str], None] = {}  # who has shown which token's hash; the oldest first
@@ -328,6 +332,7 @@ class AccessGate:
         self._check_host(request)
         acts = acts or request.method not in SAFE_METHODS
         if acts and cross_site(request.headers, form=form):
+            self.tell(request, AccessVerdict.CROSS_SITE)
             raise RefusedRequest(
                 403, "This request came from another site's page; nothing was done. Send it from the console."
             )
@@ -335,12 +340,19 @@ class AccessGate:
             return None
         found = self._who(request)
         if not found.role.allows(needed):
+            self.tell(request, AccessVerdict.ROLE, found)
             raise RefusedRequest(403, f"This needs the role {needed}; {found.name} has the role {found.role}.")
         if acts:
             self.hold(request, ACT, found.name)
         return found
 
-    def holder(self, request: Request, token: str) -> TokenEntry | None:
+    def tell(self, request: Request, verdict: AccessVerdict, who: Person | None = None) -> None:
+        client = peer_of(request.scope)
+        told = self._lines.take(LINE, client) > 0
+        name, role = (who.name, str(who.role)) if who else ("", "")
+        self._announce(AccessJudged(verdict, client, name, role, told))
+
+    def holder(self, request: Request, token: str, *, login: bool = False) -> TokenEntry | None:
         """Whose token this is. Wrong ones are slowed down by address, before they are compared; one that was right here
         before is not, or a neighbour's guesses would lock out all who share the address."""
         if self.tokens is None:
@@ -348,8 +360,13 @@ class AccessGate:
         client = peer_of(request.scope)
         known = (client, hashed(token)) in self._right
         if not known and (wait := self.pace.take(GUESS, client)):
+            self.tell(request, AccessVerdict.TOO_OFTEN)
             raise _too_often(wait)
         entry = self.tokens.holder(token)
+        if entry is None:
+            self.tell(request, AccessVerdict.WRONG_TOKEN)
+        elif login or not known:
+            self.tell(request, AccessVerdict.LOGGED_IN, person(entry))
         if entry is not None and not known:
             self.pace.give_back(GUESS, client)
             if len(self._right) >= _MOST_RIGHT:
@@ -365,6 +382,7 @@ class AccessGate:
     def _check_host(self, request: Request) -> None:
         """Without tokens the address is the only lock: a name that is not loopback may be a rebound one."""
         if self.tokens is None and not loopback_host(request.headers.get("host")):
+            self.tell(request, AccessVerdict.HOST)
             raise RefusedRequest(403, "Without tokens the console answers only to a loopback name such as localhost.")
 
     def _who(self, request: Request) -> Person:

@@ -7,7 +7,7 @@
 --       or a slot that was lost. A row for which there is no day goes to the default partition: no insert fails.
 --       `entity_key` becomes the key of the record, and `event` the header that describes it: one header is read in
 --       half of the time that one per column takes. A trigger fills them, because PostgreSQL publishes no generated
---       column before 18.
+--       column before 18. The last field is the transaction: its record may come before anyone sees what it wrote.
 --       A known idempotency key returns its event as long as its day is kept: unique within a day by an index, and
 --       over days by an advisory lock on the key.
 -- Undo (a connector must have read everything; after `select search_outbox_log_off()` producers write to the table):
@@ -56,7 +56,7 @@ begin
     new.event := json_build_array(
         new.op, new.event_version, new.entity_type, new.entity_id, new.routing,
         case when isfinite(new.created_at) then round(extract(epoch from new.created_at) * 1000000) end,
-        new.has_payload, new.traceparent)::text;
+        new.has_payload, new.traceparent, pg_current_xact_id()::text::bigint)::text;
     return new;
 end
 $fn$;
@@ -248,6 +248,7 @@ begin
         end if;
         execute format('revoke execute on function %s from public', ours.named);
     end loop;
+    perform search_outbox_seal(current_schema()::regnamespace);
     perform search_outbox_log_days(7);
     if not exists (select from pg_publication where pubname = 'outbox_log') then
         create publication outbox_log for table search_outbox_log

@@ -6,7 +6,6 @@ Two transactions add a comment each to one article and enqueue; they commit in t
 
 import os
 import random
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,14 +17,13 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
+from tests.fixtures.overlapping import keep_pace, open_events, pause, stale, statuses
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.waiting import eventually
 
 PAIRS: Final = int(os.environ.get("OUTBOX_TEST_PAIRS", "80"))
 SEEDS: Final = int(os.environ.get("OUTBOX_TEST_SEEDS", "1"))
 DESKS: Final = 6  # pairs under way at the same time
-LONGEST_GAP_SECONDS: Final = 0.06  # between two commits
-PACE_SECONDS: Final = 0.15
 DELETED: Final = 6  # one article in so many: the brake for lookups holds deletes where half of the entities are gone
 
 TABLES: Final = """
@@ -108,7 +106,7 @@ class Desk:
         self.first.commit()
         if article % DELETED == 0:
             self.end(article, dice)
-        self.keep_pace(short)
+        keep_pace(self.watch, short)
 
     def end(self, article: int, dice: random.Random) -> None:
         """The article goes while one more comment is on its way, in either order."""
@@ -120,20 +118,6 @@ class Desk:
         for commit in commits:
             pause(dice)
             commit()
-
-    def keep_pace(self, events: list[UUID]) -> None:
-        """A moment for the daemons: in a backlog they would find all events of an article, and read them as one."""
-        until = time.monotonic() + PACE_SECONDS
-        while time.monotonic() < until and not self._settled(events):
-            time.sleep(0.005)
-
-    def _settled(self, events: list[UUID]) -> bool:
-        open_ones = "select from search_outbox_events where id = any (%s) and processed_at is null"
-        return not self.watch.execute(open_ones, [events]).fetchall()
-
-
-def pause(dice: random.Random, part: float = 1.0) -> None:
-    time.sleep(LONGEST_GAP_SECONDS * dice.random() * part)
 
 
 @contextmanager
@@ -165,18 +149,6 @@ def play(database: str, way: Way, seed: int) -> range:
     return articles
 
 
-def stale(connection: psycopg.Connection[Any], es: Elasticsearch, index: str, articles: range) -> list[tuple[Any, ...]]:
-    """Articles whose document is not what the view says, with both."""
-    found = connection.execute(
-        "select entity_id, document from search_documents where entity_id between %s and %s",
-        [articles.start, articles.stop - 1],
-    ).fetchall()
-    true = dict(found)
-    documents = es.mget(index=index, ids=[f"article:{id}" for id in articles])["docs"]
-    pairs = [(id, true.get(id), document.get("_source")) for id, document in zip(articles, documents, strict=True)]
-    return [pair for pair in pairs if pair[1] != pair[2]]
-
-
 @pytest.mark.parametrize("way", WAYS, ids=[way.name for way in WAYS])
 def test_no_comment_is_lost_whatever_the_order_of_commits_and_nothing_that_is_gone_comes_back(
     way: Way,
@@ -201,15 +173,3 @@ def test_no_comment_is_lost_whatever_the_order_of_commits_and_nothing_that_is_go
         print(f"{way.name}, seed {seed}: {len(wrong)} of {PAIRS} stale {wrong[:2]}")
     assert sum(figures.values()) == 0, f"stale documents of {PAIRS} by seed: {figures}"
     assert statuses(connection) == {"done"}
-
-
-def open_events(connection: psycopg.Connection[Any]) -> int:
-    row = connection.execute(
-        "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def statuses(connection: psycopg.Connection[Any]) -> set[str]:
-    return {row[0] for row in connection.execute("select distinct status from search_outbox_events").fetchall()}

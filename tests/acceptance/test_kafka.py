@@ -263,3 +263,69 @@ def test_records_with_which_workers_end_again_and_again_become_rows_that_are_tri
     row = connection.execute("select min(abandoned_count), count(distinct idempotency_key) from search_outbox_events")
     assert row.fetchone() == (1, 60)
     assert set(ground.documents()) == {str(n) for n in range(60)}
+
+
+def test_a_second_projection_on_one_database_does_not_start_and_takes_nothing_from_the_first(
+    ground: Ground, absent_index: str, connection: psycopg.Connection
+) -> None:
+    """Both had one queue of exceptions: each index lacked what the other's table lane had taken."""
+    ground.es.indices.put_mapping(index=ground.index, **STRICT)
+    first = ground.start(OUTBOX_HEARTBEAT_SECONDS="1")
+    first.wait_for_fact("stream.assigned")
+    other = {"KAFKA_GROUP": f"{ground.group}-2", "ELASTIC_INDEX": absent_index}
+    second = ground.start(**other)
+    assert second.wait() == 78, second.output
+    assert f"writes every entity type to {ground.index}, and this one to {absent_index}" in second.output
+    ground.put(an_event_record("bad", 1, value=b'{"extra": 1}'), an_event_record("good", 1))
+    ground.finish(first)
+    assert counts(connection) == {"failed": 1}
+    assert first.terminate() == 0
+    third = ground.start(**other)
+    assert third.wait() == 78, third.output
+    assert "Two projections need two databases" in third.output
+    connection.execute("update search_outbox_events set status = 'discarded' where status = 'failed'")
+    ground.start(**other).wait_for_fact("stream.assigned")
+
+
+def test_a_worker_of_the_table_with_another_index_does_not_start_beside_one_that_lives(
+    start_daemon: StartProcess, absent_index: str, index: str
+) -> None:
+    first = start_daemon(OUTBOX_HEARTBEAT_SECONDS="1")
+    first.wait_for_fact("worker.started")
+    second = start_daemon(ELASTIC_INDEX=absent_index)
+    assert second.wait() == 78, second.output
+    assert f"to {index}, and this one to {absent_index}" in second.output
+    assert first.terminate() == 0
+    third = start_daemon(ELASTIC_INDEX=absent_index)
+    third.wait_for_fact("worker.started")
+    third.kill()
+    start_daemon().wait_for_fact("worker.started")
+
+
+def test_a_mapping_that_refuses_everything_leaves_the_topic_in_kafka(
+    ground: Ground, connection: psycopg.Connection, outbox: Outbox
+) -> None:
+    """The brake lets 50 fail; all others became pending rows, 60,000 in 20 s."""
+    ground.es.indices.put_mapping(index=ground.index, dynamic="strict")
+    most = {"KAFKA_MAX_OPEN_EVENTS": "50", "OUTBOX_BATCH_SIZE": "50"}
+    ground.put(*(an_event_record(str(n), n + 1) for n in range(3_000)))
+    daemon = ground.start(**most)
+    daemon.wait_for_fact("stream.assigned")
+    daemon.wait_until(lambda: metric(daemon, "outbox_stream_resting_partitions") == PARTITIONS, "all partitions rest")
+    open_rows = counts(connection)["pending"]
+    assert open_rows <= PARTITIONS * (50 + 50)
+    paused = ready(daemon)[1]["checks"]["paused"]
+    assert (paused["ok"], "partition 0: " in paused["detail"]) == (False, True)
+    seen = outbox("status", "--json", cold=True, **ground.environment(**most))
+    assert set(seen.json["stream"]["resting"]) == set(map(str, range(PARTITIONS)))
+    assert "partition 3 rests: " in seen.json["sentence"]
+    ground.es.indices.put_mapping(index=ground.index, dynamic="true")
+
+    def finished() -> bool:
+        connection.execute("update search_outbox_events set next_retry_at = now() where status = 'pending'")
+        return ground.committed_all() and counts(connection).get("pending", 0) == 0
+
+    daemon.wait_until(finished, "the rest is read")
+    assert len(ground.documents()) + counts(connection)["failed"] == 3_000
+    daemon.wait_until(lambda: ready(daemon)[1]["checks"]["paused"]["ok"], "nothing rests any more")
+    assert daemon.terminate() == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 
 from outbox.web import application, routing
 from outbox.web.auth import PEOPLE, RateLimits, Role
@@ -46,6 +47,52 @@ def test_every_endpoint_is_shut_without_a_token_and_by_role_with_one(guarded: Se
             answer = ask(clients[str(role)], door, path)
             shut = answer.status_code in (401, 403)
             assert shut is not role.allows(door.role), f"{door.method} {path} as {role}: {answer.status_code}"
+
+
+def test_logins_and_refusals_leave_one_line_and_a_count_each_and_never_the_token(
+    guarded: Served,
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        client = guarded.client
+        wrong(client)
+        client.post("/ops/queue/login", data={"token": "obx_wrong"}, headers={"sec-fetch-site": "same-origin"})
+        client.post("/ops/queue/login", data={"token": TOKENS["viewer"]}, headers={"sec-fetch-site": "same-origin"})
+        bearer = {"authorization": f"Bearer {TOKENS['viewer']}"}
+        for _ in range(3):
+            guarded.client.get("/api/v1/ops", headers=bearer)
+        guarded.client.post("/api/v1/pause", json=ACT, headers=bearer)
+        client.post("/ops/queue/login", data={}, headers={"sec-fetch-site": "cross-site"})
+    lines = [(line["verdict"], line["name"], line["role"], line["client"]) for line in logs]
+    assert {line["event"] for line in logs} == {"console.access"}
+    ip = "127.0.0.1"
+    assert lines == [
+        ("wrong_token", None, None, ip),
+        ("wrong_token", None, None, ip),
+        ("logged_in", "vic", "viewer", ip),
+        ("role", "vic", "viewer", ip),
+        ("cross_site", None, None, ip),
+    ]
+    assert not any(secret in str(logs) for secret in ("obx_wrong", TOKENS["viewer"]))
+    page = guarded.client.get("/metrics").text
+    counts = dict(re.findall(r'outbox_console_access_total\{.*verdict="(\w+)"\} ([\d.]+)', page))
+    assert counts == {
+        "logged_in": "1.0",
+        "wrong_token": "2.0",
+        "too_often": "0.0",
+        "role": "1.0",
+        "cross_site": "1.0",
+        "host": "0.0",
+    }
+
+
+def test_a_flood_of_refusals_is_counted_and_not_written(guarded: Served) -> None:
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(60):
+            wrong(guarded.client)
+    assert 10 < len(logs) < 45
+    page = guarded.client.get("/metrics").text
+    found = re.findall(r'outbox_console_access_total\{.*verdict="(?:wrong_token|too_often)"\} ([\d.]+)', page)
+    assert sum(map(float, found)) == 60
 
 
 def test_a_refused_request_of_a_viewer_changes_nothing(guarded: Served, connection: Any) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -18,6 +19,8 @@ from outbox.policy.inputs import AuditFilter, BadRequest
 from outbox.store import audit as store
 from outbox.store.audit import PostgresAudit
 from outbox.store.pool import Database
+from outbox.store.schema import files
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit, tamper
 from tests.fixtures.failures import ALICE, BOB, audit_counts, open_database
 from tests.fixtures.waiting import PATIENCE_SECONDS
@@ -346,3 +349,19 @@ def test_pages_follow_each_other_and_every_filter_finds_its_rows(pool: Database,
         assert [row.id for row in desk.page(asked).rows] == [7, 6]
     assert desk.page(AuditFilter(until=now - timedelta(hours=1))).rows == []
     assert [row.id for row in desk.page(AuditFilter(entity_id="1")).rows] == [7, 2]
+
+
+def test_rows_from_before_the_login_was_kept_still_verify(
+    database: str, connection: psycopg.Connection[Any], pool: Database, desk: AuditDesk
+) -> None:
+    newest = [each for each in files.numbered() if (each.number or 0) >= 20]
+    for migration in reversed(newest):
+        connection.execute(migration.undo().encode())
+    fill(pool, 3)
+    assert migrate(database) == [each.name for each in newest]
+    fill(pool, 2)
+    assert [bool(row.login) for row in desk.page(AuditFilter(), None, 10).rows] == [True, True, False, False, False]
+    assert list(desk.verify().findings) == []
+    connection.execute("alter table search_outbox_audit disable trigger all")
+    connection.execute("update search_outbox_audit set login = 'another' where id in (2, 5)")
+    assert [finding.id for finding in desk.verify().findings] == [2, 5]

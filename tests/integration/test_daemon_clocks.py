@@ -26,7 +26,7 @@ BOOT_CLOCK = {"Claimer", "Declarations", "Leases", "SecondTarget", "SourceTime"}
 OTHER_CLOCK = {
     "BacklogSampler", "Beats", "Brakes", "Debounced", "ElasticSink", "Health", "Lane", "Lookups", "Orders",
     "Partitions", "PauseGate", "Pruner", "Reclaimer", "ReplayChore", "SequenceWatch", "StreamReader", "Suspects",
-    "Targets", "Underway", "Upkeep", "VerificationNews", "ViewDocuments", "_PacedQuery",
+    "CoverageWatch", "Targets", "Underway", "Upkeep", "VerificationNews", "ViewDocuments", "_PacedQuery",
 }  # fmt: skip
 
 

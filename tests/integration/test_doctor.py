@@ -1,5 +1,6 @@
 """What the doctor finds, each fault made for real."""
 
+import re
 from urllib.parse import urlsplit
 
 import psycopg
@@ -91,6 +92,31 @@ def test_a_role_without_rights_is_reported_with_what_is_missing(
     assert "UPDATE on search_outbox_events" in finding.detail
 
 
+def test_whoever_may_create_functions_beside_the_tables_is_bad_until_the_remedy_is_run(
+    examine: Examine, connection: psycopg.Connection
+) -> None:
+    """As in every database that began before PostgreSQL 15; but only where there is somebody to use it."""
+    stranger = sql.Identifier(f"{connection.info.dbname}_stranger")
+    other = sql.Identifier(f"{connection.info.dbname}_other")
+    assert the(examine(), "schema_rights").level is Level.OK
+    try:
+        connection.execute(sql.SQL("create role {} login; create role {} nologin").format(stranger, other))
+        connection.execute(sql.SQL("grant create on schema public to {}").format(other))
+        assert the(examine(), "schema_rights").level is Level.OK, "nobody can log in with that right"
+        connection.execute(sql.SQL("grant {} to {}").format(other, stranger))
+        finding = the(examine(), "schema_rights")
+        assert (finding.level, finding.detail.rpartition(" ")[2]) == (Level.BAD, f"{connection.info.dbname}_stranger")
+        connection.execute(sql.SQL("revoke {} from {}").format(other, stranger))
+        connection.execute("grant create on schema public to public")
+        assert the(examine(), "schema_rights").level is Level.BAD
+        connection.execute(re.findall("`(revoke .*?)`", the(examine(), "schema_rights").remedy)[0].encode())
+        assert the(examine(), "schema_rights").level is Level.OK
+    finally:
+        for role in (stranger, other):
+            connection.execute(sql.SQL("drop owned by {}").format(role))
+            connection.execute(sql.SQL("drop role {}").format(role))
+
+
 def test_limits_of_the_role_are_read_from_the_role(examine: Examine, connection: psycopg.Connection) -> None:
     name = connection.info.dbname
     assert the(examine(), "timeouts").level is Level.WARN
@@ -132,7 +158,7 @@ def test_a_materialised_view_of_documents_is_bad_and_one_behind_the_view_is_name
     connection.execute(f"create view search_documents as select {columns} between as t".encode())
     finding = the(examine(), "documents")
     assert finding.level is Level.WARN
-    assert "search_documents reads behind" in finding.detail
+    assert "search_documents reads public.behind (materialised)" in finding.detail
     assert "outbox repair" in finding.remedy
 
 

@@ -25,3 +25,11 @@ def test_what_the_caller_may_not_hand_over_is_found_by_its_permission_bits(tmp_p
 def test_the_data_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTBOX_DATA_DIR", "/somewhere/else")
     assert default_data_dir() == Path("/somewhere/else")
+
+
+def test_a_tool_of_a_server_gets_no_secret_of_the_callers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """initdb had all of it, and its account reads the environment of its own processes."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+    shown = Account.for_servers().run(["/usr/bin/env"], Path("/"))
+    assert "PATH=" in shown
+    assert "canary" not in shown

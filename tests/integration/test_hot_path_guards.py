@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 import outbox
+from outbox.daemon import brakes, declarations
 from outbox.policy.document import BATCH_BYTES
 from outbox.ports import BulkAction, WriteReport
 from outbox.sink.bulk import Encoded
@@ -83,6 +84,69 @@ def test_documents_of_the_view_are_one_query_per_batch(queue: EventTable, monkey
     assert sum("search_documents" in each for each in statements.seen) == 1, statements.seen
     # Claim, draw, the lookup behind its two limits (read only, time), which are one statement, settle.
     assert len(statements.seen) == 5, statements.seen
+
+
+def of_types(queue: EventTable, first: int, number: int, *, payload: str | None) -> None:
+    """One event of each of these types, whose entities the view has where there is one."""
+    queue.connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+        " select 'type ' || g, 'e', 'upsert', %s::json from generate_series(%s::int, %s::int) g",
+        [payload, first, first + number - 1],
+    )
+
+
+@pytest.mark.parametrize("payload", [None, "{}"], ids=["lookups", "payloads"])
+def test_a_batch_asks_as_many_statements_of_five_hundred_new_types_as_of_one(
+    queue: EventTable, monkeypatch: pytest.MonkeyPatch, payload: str | None
+) -> None:
+    queue.connection.execute(
+        "create view search_documents as select 'type ' || g as entity_type, 'e' as entity_id, '{}'::json as document"
+        f" from generate_series({1 if payload is None else 100_000}, 200_000) g"
+    )
+    of_types(queue, 1, 511, payload=payload)
+    worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
+    worker.run(10)  # it has asked for the view's shape
+    seen = []
+    for types in (1, 500):
+        with counted(monkeypatch) as statements:
+            worker.run(types)
+        assert worker.last.done == types
+        seen.append([each[:60] for each in statements.seen])
+    assert len(seen[0]) == len(seen[1]), seen[1]
+
+
+def test_types_that_are_held_back_by_their_brakes_are_sampled_together(
+    queue: EventTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.connection.execute(
+        "create table gone (kind text);"
+        "create view search_documents as select entity_type, entity_id, '{}'::json as document"
+        " from search_outbox_events where false"
+    )
+    queue.connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op)"
+        " select 'type ' || t, e::text, 'refresh' from generate_series(1, 8) t, generate_series(1, 60) e order by e, t"
+    )
+    worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
+    with counted(monkeypatch) as statements:
+        worker.run(480)
+    assert worker.brakes.lookups.keys() == {f"type {n}" for n in range(1, 9)}
+    assert sum("newest" in each for each in statements.seen) == 1, "the sample of eight types is one statement"
+
+
+def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(declarations, "MOST_KNOWN", 20)
+    monkeypatch.setattr(brakes, "MOST_FINGERPRINTS", 20)
+    queue.connection.execute(
+        "create view search_documents as select 'type ' || g as entity_type, 'e' as entity_id, '{}'::json as document"
+        " from generate_series(1, 200) g"
+    )
+    of_types(queue, 1, 100, payload=None)
+    worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
+    for _ in range(10):
+        worker.run(10)
+    assert len(worker.projector.declarations._known[1]) <= 30
+    assert len(worker.brakes.lookups) <= 20
 
 
 def files_of(run: Callable[[], object]) -> list[str]:

@@ -106,7 +106,7 @@ def headers_of(message: Message) -> Headers:
 
 
 def described_by(message: Message) -> Described:
-    return Described(*json.loads(headers_of(message)["event"] or ""))
+    return Described(*json.loads(headers_of(message)["event"] or "")[: len(Described._fields)])
 
 
 def enqueue(conn: Connection, id: str, op: str = "upsert", payload: str | None = None, **more: Any) -> str:

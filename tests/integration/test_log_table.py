@@ -113,7 +113,7 @@ class TestProducers:
         ).fetchone()
         described = logged.execute(
             "select event::jsonb = jsonb_build_array('upsert', 9, 'article', '7', 'r',"
-            " (extract(epoch from created_at) * 1000000)::bigint, true, 't') from search_outbox_log"
+            " (extract(epoch from created_at) * 1000000)::bigint, true, 't', xmin::text::bigint) from search_outbox_log"
         ).fetchone()
         assert described == (True,)
         assert row is not None
@@ -588,6 +588,12 @@ def test_older_servers_have_the_same_log(older_postgres_url: str) -> None:
         gone = conn.execute("select search_outbox_log_prune('3 days', 10)").fetchone()
         assert gone == (1,)
         assert (turn_log_off(url), drop_log(url, SLOT)) == (["log off"], ["dropped log"])
+
+
+@pytest.mark.parametrize("keep", ["-1 second", "-3 days", "-1 month"])
+def test_a_negative_age_removes_nothing(logged: Connection, keep: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="must not be negative"):
+        logged.execute("select search_outbox_log_prune(%s::interval, 10)", [keep])
 
 
 def findings(pool: Database, database: str) -> dict[str, list[Finding]]:

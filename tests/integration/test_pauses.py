@@ -107,6 +107,17 @@ def test_a_pause_of_one_type_stops_that_type_and_no_other(queue: EventTable, twi
     assert queue.counts() == {"done": 10}
 
 
+def test_a_pause_of_one_type_stops_its_fan_outs(queue: EventTable, twins: None) -> None:
+    id = queue.produce("7", op="fanout", fanout_attachment=42, fanout_keys="[{}]")
+    daemon = Daemon(queue, indexed=True)
+    say(queue, "type:article")
+    daemon.second()
+    assert queue.row(id).last_attempt_at is None
+    unsay(queue)
+    daemon.second()
+    assert queue.row(id).last_attempt_at is not None
+
+
 def test_a_type_that_first_comes_while_another_is_paused_is_found(queue: EventTable, twins: None) -> None:
     daemon = Daemon(queue, indexed=True)
     say(queue, "type:author")

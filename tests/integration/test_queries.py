@@ -41,6 +41,8 @@ FILLED_IN = {
     "later": "entity_id > %(after)s",
     "order": "d.entity_id",
     "condition": "true",
+    "table": "a_view",
+    "via": "select changed.entity_id",
 }
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
 from outbox.errors import NotPermitted
+from outbox.policy.audit import Actor, Source
 from outbox.ports import Level
+from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database
 from outbox.store.queries import queries, topics
 from outbox.store.schema.migrate import migrate
@@ -148,14 +151,16 @@ _FOLLOWING = (
 PROJECTOR = {
     "audit": "write head prune_step cutoff",
     "discards": "tell",
+    "coverage": "coverage is_in_use ignored",
     "documents": "*",
-    "entity_types": "declared declare take_back raise_revision kept_by_view",
+    "fanouts": "read open_refreshes write_page",
+    "entity_types": "declared declared_of declare take_back raise_revision kept_by_view",
     "event_log": "*",
     "events": "*",
     "inspection": "*",
     "places": "*",
     "pruning": "*",
-    "records": "may_store limited newer_deletes now",
+    "records": "may_store limited newer_deletes now foreign open_events topic_before unseen",
     "rebuilds": "mirroring confirm note_refusals give_up",
     "replays": _FOLLOWING,
     "rollup": "*",
@@ -169,6 +174,7 @@ OPERATOR = {
     "backfills": "*",
     "browsing": "*",
     "controls": "*",
+    "coverage": "coverage is_in_use ignored",
     "discards": "discard status hold_matching discard_held",
     "documents": "*",
     "entity_types": "*",
@@ -199,13 +205,15 @@ READER = {
     "browsing": "show_without_payload attempts acts related related_by_index list_open list_failed list_done"
     " list_discarded list_done_deletes",
     "backfills": "newest",
+    "coverage": "coverage is_in_use ignored",
     "discards": "status",
     "documents": "shape",
     "entity_types": "declared",
     "event_log": "is_there installation slot days",
     "events": "entity_id_type",
     # Not done_lately, which must tell events with payloads from others: doctor says that it may not.
-    "examination": "server lacking_privileges missing_roles equal_versions sample_of_entities version_raised",
+    "examination": "server lacking_privileges missing_roles may_create equal_versions sample_of_entities"
+    " version_raised",
     "failures": "*",
     "inspection": "*",
     "overview": "*",
@@ -222,7 +230,13 @@ WORK = {"projector": PROJECTOR, "operator": OPERATOR, "reader": READER}
 # `store` needs a right that a projector gets where Kafka is its source (docs/kafka.md).
 FOR_KAFKA = {("records", "store")}
 # By `outbox migrate`, whose role owns the tables.
-FOR_OWNER = {("upgrade", name) for name in queries("upgrade")}
+FOR_OWNER = {("upgrade", name) for name in queries("upgrade")} | {
+    ("coverage", "ignore"),
+    ("coverage", "watch_again"),
+    ("coverage", "ignored_columns"),
+}
+# Over the tables of users, as the attachment names them.
+USERS_QUERIES = {("fanouts", "find")}
 
 
 def work_of(role: str) -> set[tuple[str, str]]:
@@ -254,7 +268,7 @@ def test_a_role_may_run_every_query_of_its_work(owner: psycopg.Connection[Any], 
 
 def test_every_query_is_some_roles_work() -> None:
     """A new query must say here who runs it, or its role may lack a right in production alone."""
-    known = set(chain.from_iterable(map(work_of, WORK))) | FOR_KAFKA | FOR_OWNER
+    known = set(chain.from_iterable(map(work_of, WORK))) | FOR_KAFKA | FOR_OWNER | USERS_QUERIES
     assert {(topic, name) for topic in topics() for name in queries(topic)} - known == set()
 
 
@@ -268,6 +282,13 @@ def inserted(column: str, value: str) -> str:
 
 
 CLAIMED = "update search_outbox_events set lease_token = gen_random_uuid(), status = 'processing'"
+ATTACHED = (
+    "insert into search_outbox_attachments (id, source, named, entity_type, via, per_row, path, function)"
+    " values (1, 'pg_class', 'x', 'article', 'select 1', false, '{public}', 'f')"
+)
+IGNORED = (
+    "insert into search_outbox_ignored_tables (source, named, reason, ignored_by) values ('pg_class', 'x', 'y', 'z')"
+)
 REFUSED = [
     ("producer", "select payload from search_outbox_events", "reads what others wrote"),
     ("producer", "select * from search_outbox_audit", "reads who did what"),
@@ -309,6 +330,19 @@ REFUSED = [
     ("reader", "select search_outbox_audit_prune(now(), 0, 10, 10)", "removes traces"),
     ("reader", "select nextval('search_outbox_version')", "draws versions"),
     ("reader", "select setval('search_outbox_version', 1)", "sets versions back"),
+    *(
+        (role, statement, gain)
+        for role in ("producer", "projector", "operator", "reader")
+        for statement, gain in (
+            (ATTACHED, "has a query of its own run"),
+            ("update search_outbox_attachments set via = 'select 1'", "changes which query is run"),
+            ("update search_outbox_attachments set closed_at = null", "attaches again what was detached"),
+            (IGNORED, "lets a table be forgotten"),
+            ("delete from search_outbox_ignored_tables", "takes an exception back without a trace"),
+        )
+    ),
+    ("producer", "update search_outbox_events set fanout_cursor = 'z'", "ends a fan-out early"),
+    ("operator", "update search_outbox_events set fanout_cursor = 'z'", "ends a fan-out early"),
     ("operator", "select setval('search_outbox_version', 1)", "sets versions back"),
     ("producer", "select setval('search_outbox_version', 1)", "sets versions back"),
 ]
@@ -355,6 +389,25 @@ def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection:
         producer.execute("delete from articles")
     ops = [op for (op,) in connection.execute("select op from search_outbox_events order by seq")]
     assert ops == ["refresh", "refresh", "delete"]
+
+
+def test_a_producer_needs_no_right_on_what_the_query_of_an_attachment_reads(
+    roles: Roles, connection: psycopg.Connection[Any]
+) -> None:
+    from outbox.store.attach.attach import attach
+
+    connection.execute(
+        "create table articles (id bigint, author_id bigint); create table authors (id bigint, name text)"
+    )
+    attach(connection, "authors", entity_type="article", via="select id from articles where author_id = changed.id")
+    producer = sql.Identifier(roles.name("producer"))
+    connection.execute(sql.SQL("grant insert, update, delete, select on authors to {}").format(producer))
+    with roles.connect("producer") as writer:
+        writer.execute("insert into authors values (7, 'x')")
+        writer.execute("update authors set name = 'y'")
+        writer.execute("delete from authors")
+    ops = connection.execute("select op, entity_type from search_outbox_events order by seq").fetchall()
+    assert ops == [("fanout", "article")] * 3
 
 
 # A caller's temporary table must not stand in for one of ours
@@ -424,17 +477,44 @@ def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connect
 
 
 def test_every_function_with_the_owners_rights_searches_temporary_tables_last(whole: psycopg.Connection[Any]) -> None:
-    """And so does every other one of ours that names a path at all."""
+    """And searches no schema but the catalogue. Every other one of ours that names a path has pg_temp last too."""
     rows = whole.execute(
         "select proname from pg_proc, lateral (select string_agg(c, ';') as path from unnest(proconfig) as c"
         " where c like 'search_path=%') as its where pronamespace = 'public'::regnamespace"
-        " and case when prosecdef then its.path is distinct from 'search_path=pg_catalog, public, pg_temp'"
+        " and case when prosecdef then its.path is distinct from 'search_path=pg_catalog, pg_temp'"
         "          else its.path not like '%, pg_temp' end"
     ).fetchall()
     assert rows == []
     assert whole.execute("select proconfig from pg_proc where proname = 'search_outbox_guard'").fetchall() == [
-        (["search_path=pg_catalog, public, pg_temp"],)
+        (["search_path=pg_catalog, pg_temp"],)
     ]
+
+
+# Functions that fit our calls better than PostgreSQL's own, in the schema of the outbox.
+BAITS = [
+    ("hashtextextended(text, integer)", "bigint", "select search_outbox_raise_version(5)"),
+    ("setval(text, bigint)", "bigint", "select search_outbox_raise_version(5)"),
+    ("nextval(text)", "bigint", "update search_outbox_events set seq = null"),
+    ("format(text, text)", "text", "select search_outbox_grant_roles()"),
+    ("quote_ident(name)", "text", "select search_outbox_grant_roles()"),
+    ("format(text, text, text)", "text", "select search_outbox_log_days(20)"),
+]
+
+
+@pytest.mark.parametrize(("bait", "result", "act"), BAITS, ids=[row[0] for row in BAITS])
+def test_a_function_that_others_create_in_our_schema_never_runs_with_the_owners_rights(
+    whole: psycopg.Connection[Any], stranger: str, bait: str, result: str, act: str
+) -> None:
+    whole.execute("grant create on schema public to public")
+    whole.execute("create sequence caught; grant all on sequence caught to public")  # keeps what is rolled back
+    whole.execute(INSERTED)
+    with psycopg.connect(stranger, autocommit=True) as attacker:
+        attacker.execute(
+            f"create function public.{bait} returns {result} language plpgsql as"
+            f" $f$ begin perform nextval('public.caught'::regclass); return null; end $f$".encode()
+        )
+    whole.execute(act.encode())
+    assert whole.execute("select is_called from caught").fetchone() == (False,)
 
 
 def test_no_function_with_the_owners_rights_is_for_everybody(whole: psycopg.Connection[Any], roles: Roles) -> None:
@@ -531,6 +611,53 @@ def test_an_operator_cannot_erase_the_trail(roles: Roles, connection: psycopg.Co
 LIMITS = "select name, setting from pg_settings where name in ({})".format(
     "'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'"
 )
+
+
+def audited(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    asked = "select action, actor, source, login, detail ->> 'status' from search_outbox_audit order by id"
+    return connection.execute(asked.encode()).fetchall()
+
+
+def test_what_is_discarded_or_deleted_by_sql_is_audited_with_its_login(
+    roles: Roles, connection: psycopg.Connection[Any]
+) -> None:
+    for _ in range(3):
+        connection.execute(INSERTED)
+    me = roles.name("operator")
+    with roles.connect("operator") as operator:
+        operator.execute(
+            "update search_outbox_events set status = 'discarded' where id in (select id from"
+            " search_outbox_events order by seq limit 1)"
+        )
+        operator.execute("update search_outbox_events set status = 'failed' where status = 'pending'")
+        with operator.transaction():
+            operator.execute("delete from search_outbox_events where status = 'failed'")
+            assert len(audited(connection)) == 1, "the commit writes them"
+        operator.execute("delete from search_outbox_events")  # the discarded one, as a prune does
+    deleted = ("EVENT_DELETED", me, "sql", me, "failed")
+    assert audited(connection) == [("EVENT_DISCARDED", me, "sql", me, None), deleted, deleted]
+
+
+def test_a_row_that_an_operator_inserts_has_the_operators_login(
+    roles: Roles, connection: psycopg.Connection[Any]
+) -> None:
+    with roles.connect("operator") as operator:
+        operator.execute(
+            "insert into search_outbox_audit (action, actor, role, source, login)"
+            " values ('PAUSED', 'alice', 'admin', 'console', 'search_outbox_console')"
+        )
+        with pytest.raises(psycopg.Error, match="INSERT only"):
+            connection.execute("update search_outbox_audit set login = null")
+    assert audited(connection) == [("PAUSED", "alice", "console", roles.name("operator"), None)]
+
+
+def test_what_the_program_discards_is_audited_once(roles: Roles, connection: psycopg.Connection[Any]) -> None:
+    made = connection.execute(f"{INSERTED} returning id".encode()).fetchone()
+    assert made is not None
+    with closing(Database(roles.url("operator"), size=1, application="test")) as pool:
+        pool.open()
+        assert PostgresDiscards(pool).discard(made[0], Actor("alice", Source.CLI), "why") is not None
+    assert audited(connection) == [("EVENT_DISCARDED", "alice", "cli", roles.name("operator"), None)]
 
 
 def page_limits() -> dict[str, dict[str, str]]:

@@ -3,15 +3,23 @@
 import time
 import uuid
 from collections import Counter
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from outbox.config import KafkaSettings
 from outbox.errors import DatabaseDown
-from outbox.facts import CommitRefused, LeaseLost, PartitionsAssigned, PartitionsRevoked, StreamGap, StreamSampled
+from outbox.facts import (
+    CommitRefused,
+    LeaseLost,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    StreamGap,
+    StreamSampled,
+    Warned,
+)
 from outbox.policy.document import UNREADABLE
 from outbox.policy.outcome import Failure, Reason
 from tests.fixtures.kafka import KafkaDesk, Sent
@@ -39,8 +47,10 @@ class Ground:
         return KafkaSettings(**given)
 
     def member(self, **more: Any) -> AbstractContextManager[GroupMember]:
-        most_bytes = more.pop("most_bytes", 16_000_000)
-        return joined(self.settings(**more), self.records, self.sink, most_bytes=most_bytes)
+        options = {"most_bytes": more.pop("most_bytes", 16_000_000)}
+        if "read_before" in more:
+            options["read_before"] = more.pop("read_before")
+        return joined(self.settings(**more), self.records, self.sink, **options)
 
     def put(self, *records: Sent) -> None:
         self.desk.produce(self.topic, records)
@@ -213,6 +223,58 @@ def test_a_group_that_is_ahead_of_a_topic_made_anew_reads_all_of_it(ground: Grou
         (gap,) = member.of(StreamGap)
         assert (gap.expected, gap.found) == (4_000, 0)
     assert len(ground.ids()) == 4
+
+
+def made_anew(ground: Ground, records: int) -> None:
+    """A topic of the same name with new records, as fast as a broker lets it."""
+    ground.desk.delete_topic(ground.topic)
+
+    def made() -> bool:
+        with suppress(KafkaException):  # it is deleted, but not gone
+            return bool(ground.desk.create_topic(ground.topic, PARTITIONS))
+        return False
+
+    eventually(made, every=0.05, what="the new topic")
+    ground.fill(records, 10_000)
+
+
+def test_a_topic_that_is_made_anew_beside_a_worker_is_read_from_its_beginning(ground: Ground) -> None:
+    """It read on at its old offset: 200 of the new records were skipped."""
+    ground.fill(200)
+    with ground.member() as member:
+        ground.finish(member)
+        made_anew(ground, 500)
+        eventually(lambda: (member.step(), member.of(Warned))[1], what="the new topic is noticed")
+        ground.finish(member)
+    assert {str(n) for n in range(10_000, 10_500)} <= ground.ids()
+    assert [fact.event for fact in member.of(Warned)] == ["stream.topic_anew"]
+    assert {fact.partition for fact in member.of(StreamGap)} >= {0}
+    assert member.errors == []
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_topic_that_was_made_anew_while_no_worker_ran_is_said_to_be_a_gap(ground: Ground, moved: bool) -> None:
+    """`moved`: a worker of the old topic committed its offset again, as one does that has not noticed yet."""
+    seen: dict[str, str] = {}
+
+    def read_before(topic_id: str) -> str | None:
+        before, seen["id"] = seen.get("id"), topic_id
+        return before
+
+    ground.fill(200)
+    with ground.member(read_before=read_before) as member:
+        ground.finish(member)
+    old = seen["id"]
+    made_anew(ground, 500)
+    if moved:
+        seen["id"] = ""  # PostgreSQL has forgotten it
+        consumer = Consumer({"bootstrap.servers": ground.desk.url, "group.id": ground.group})
+        consumer.commit(offsets=[TopicPartition(ground.topic, 0, 200, f"topic={old}")], asynchronous=False)
+        consumer.close()
+    with ground.member(read_before=read_before) as member:
+        ground.finish(member)
+        assert {fact.partition for fact in member.of(StreamGap)} >= {0}
+    assert {str(n) for n in range(10_000, 10_500)} <= ground.ids()
 
 
 def test_reading_stops_when_enough_waits_and_polling_goes_on(ground: Ground) -> None:

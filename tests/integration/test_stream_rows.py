@@ -12,7 +12,7 @@ from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import DONE, Failed, RetryLater, Settlement, braked
 from outbox.ports import BulkAction, RecordRow
-from outbox.store.records import ColumnsTooShort, MayNotStore, PostgresRecords
+from outbox.store.records import ColumnsTooShort, ForeignExceptions, MayNotStore, PostgresRecords
 from outbox.stream.events import StreamEvents
 from outbox.stream.partitions import Partitions, Start
 from outbox.stream.record import read
@@ -29,7 +29,7 @@ FAILED = Failed(REFUSED, DeadReason.NON_RETRYABLE)
 
 @pytest.fixture
 def records(queue: EventTable) -> PostgresRecords:
-    return PostgresRecords(queue.pool(), queue.store(), owner="w1")
+    return PostgresRecords(queue.pool(), queue.store(), owner="w1", group="g")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ class Stream:
         self.queue, self.sink = queue, sink
         self.now = float(queue.value("select extract(epoch from clock_timestamp())"))
         self.clock = Time()
-        self.records = PostgresRecords(queue.pool(), queue.store(), owner="w1")
+        self.records = PostgresRecords(queue.pool(), queue.store(), owner="w1", group="g")
         self.log: list[MadeRecord] = []
         self.again(0)
 
@@ -99,7 +99,7 @@ def test_a_failed_record_is_a_failed_row_with_all_that_a_person_needs(
     payload = b'{"price": 1.10, "n": 12345678901234567890}'
     records.store([a_row(a_record(7, "a", version=3, value=payload, routing="r", traceparent="00-t"), FAILED)])
     (row,) = queue.rows()
-    assert (row.id, row.idempotency_key) == (uuid_of(7), f"kafka:{TOPIC}:0:7")
+    assert (row.id, row.idempotency_key) == (uuid_of(7), f"kafka:{TOPIC}:0:7@g")
     assert (row.status, row.dead_reason, row.error_reason) == ("failed", "non_retryable", "es_rejected_document")
     assert (row.entity_type, row.entity_id, row.op, row.event_version) == ("article", "a", "upsert", 3)
     assert (row.routing, row.traceparent, row.attempts) == ("r", "00-t", 1)
@@ -220,7 +220,7 @@ def test_a_value_that_the_table_cannot_hold_is_stored_without_it_and_no_replay_t
 def test_an_id_that_its_column_cannot_hold_is_stored_all_the_same(queue: EventTable) -> None:
     queue.connection.execute("drop index search_outbox_events_failed_id_idx, search_outbox_events_delete_hash_idx")
     queue.connection.execute("alter table search_outbox_events alter column entity_id type uuid using entity_id::uuid")
-    records = PostgresRecords(queue.pool(), queue.store(), owner="w1")
+    records = PostgresRecords(queue.pool(), queue.store(), owner="w1", group="g")
     good = str(uuid_of(77))
     records.store([a_row(a_record(0, "no uuid"), FAILED), a_row(a_record(1, good, DELETE, version=9), DONE)])
     assert queue.counts() == {"failed": 1, "done": 1}
@@ -349,3 +349,104 @@ def test_a_role_that_may_not_store_is_refused_with_the_grant_that_it_lacks(
             connection.execute("drop owned by reads_only")
             connection.execute("drop role reads_only")
     assert "grant insert on search_outbox_events" in str(MayNotStore())
+
+
+LATER = RetryLater(60.0, BUSY)
+ENDED = None  # the work on it ended in an unexpected error: a suspect
+NEW: dict[str, Settlement | None] = {
+    "a retry": LATER,
+    "a failure": FAILED,
+    "a brake": braked(REFUSED),
+    "a suspect": ENDED,
+}
+OPENED = {"a retry": "pending", "a failure": "failed", "a brake": "pending", "a suspect": "pending"}
+HAVE = {
+    "pending": "status = 'pending', processed_at = null, next_retry_at = now() + interval '1 hour'",
+    "processing": "status = 'processing', processed_at = null, lease_token = gen_random_uuid()",
+    "failed": "status = 'failed', processed_at = null, failed_at = now()",
+    "discarded": "status = 'discarded'",
+    "done": "status = 'done'",
+}
+
+
+@pytest.mark.parametrize("new", NEW)
+@pytest.mark.parametrize("have", HAVE)
+def test_a_record_passes_only_with_a_row_that_is_open_or_that_a_person_has(
+    queue: EventTable, records: PostgresRecords, have: str, new: str
+) -> None:
+    """Its index was lost and the group's offsets set back: what the row was before says nothing of the index."""
+    record = a_record(1, "a", version=6)
+    records.store([a_row(record, FAILED)])
+    queue.connection.execute("update search_outbox_events set status = 'done', processed_at = now(), failed_at = null")
+    queue.connection.execute(f"update search_outbox_events set {HAVE[have]}".encode())
+    for _ in range(2):
+        records.store([a_row(record, NEW[new])])
+    found = [row.status for row in queue.rows()]
+    expected = {"done": [OPENED[new]], "processing": ["processing", OPENED[new]]}
+    assert found == expected.get(have, [have])
+    if have == "done":
+        (row,) = queue.rows()
+        assert (row.processed_at, row.failed_at is not None) == (None, OPENED[new] == "failed")
+        assert queue.value("select payload::text from search_outbox_events") == '{"n": 1}'
+
+
+@pytest.mark.parametrize("new", NEW)
+def test_a_second_row_that_is_done_is_opened_again_too(queue: EventTable, records: PostgresRecords, new: str) -> None:
+    record = a_record(1, "a", version=6)
+    records.store([a_row(record, FAILED)])
+    queue.connection.execute(f"update search_outbox_events set failed_at = null, {HAVE['processing']}".encode())
+    records.store([a_row(record, FAILED)])
+    queue.connection.execute(
+        "update search_outbox_events set status = 'done', processed_at = now(), failed_at = null"
+        " where status = 'failed'"
+    )
+    records.store([a_row(record, NEW[new])])
+    assert [row.status for row in queue.rows()] == ["processing", OPENED[new]]
+
+
+def test_an_index_that_is_lost_is_filled_again_from_the_topic_although_it_refuses_some(
+    queue: EventTable, stream: Stream
+) -> None:
+    """Thirty of them were refused the first time too, and their rows are done."""
+    for n in range(100):
+        stream.put(str(n), "delete" if n % 10 == 9 else "upsert", version=n + 1)
+    stream.refuse(*map(str, range(30)), failure=BUSY)
+    stream.run()
+    stream.refuse()
+    queue.make_due()
+    while stream.table().run() is not None:
+        pass
+    assert set(queue.counts()) == {"done"}
+    stream.sink.documents.clear()
+    stream.refuse(*map(str, range(0, 100, 3)), failure=BUSY)
+    stream.again(0)
+    stream.run()
+    assert stream.committable == 100
+    stream.refuse()
+    queue.make_due()
+    while stream.table().run() is not None:
+        pass
+    assert set(queue.counts()) == {"done"}
+    assert {id for _, id in stream.sink.documents} == {f"article:{n}" for n in range(100) if n % 10 != 9}
+
+
+@pytest.mark.parametrize("group", ["g", "g:h", "h@g"])
+@pytest.mark.parametrize("settlement", [FAILED, LATER, ENDED])
+def test_a_worker_of_another_group_refuses_to_start_while_exceptions_of_this_one_wait(
+    queue: EventTable, group: str, settlement: Settlement | None
+) -> None:
+    """It would write them to its own index: 152 of 3,000 documents were missing in the other, and nobody said so."""
+    ours, theirs = (PostgresRecords(queue.pool(), queue.store(), owner="w", group=name) for name in (group, "g2"))
+    ours.store([a_row(a_record(1, "a"), settlement), a_row(a_record(2, "a", "delete"), DONE)])
+    ours.store([a_row(a_record(1, "b", id=str(uuid_of(77))), settlement)])  # its key was taken
+    ours.check()
+    with pytest.raises(ForeignExceptions, match=f"kafka:{TOPIC}:0:1@{group}"):
+        theirs.check()
+    queue.connection.execute("update search_outbox_events set status = 'discarded' where status <> 'done'")
+    theirs.check()
+
+
+def test_exceptions_of_an_older_release_name_no_group_and_are_everyones(queue: EventTable) -> None:
+    queue.produce("a", idempotency_key="kafka:topic:0:7")
+    queue.produce("b", idempotency_key="mail@example.com")
+    PostgresRecords(queue.pool(), queue.store(), owner="w", group="g").check()

@@ -27,10 +27,11 @@ from labs.producing import CANARY, time_ordered_id
 from labs.worker import ROOT, environment
 from outbox.embedded.process import free_port
 from tests.fixtures.waiting import eventually
-from tests.nemesis.collect import collect
+from tests.nemesis.collect import VIEW, collect
 from tests.nemesis.crash_hooks import MARK
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.gang import SETTINGS
+from tests.nemesis.ground import make_tables
 from tests.nemesis.load import is_bad
 
 PATIENCE_SECONDS = 240.0  # seconds alone; a busy machine takes its time
@@ -39,6 +40,9 @@ INSERT = (
     "insert into search_outbox_events (id, entity_type, entity_id, op, payload) values (%s, 'thing', %s, %s, %s)"
     " returning event_version"
 )
+
+
+BOOKS_OF_ONE = "insert into nemesis_books select 'b' || n, 'a1', 'book ' || n from generate_series(1, 35) n"
 
 
 class Forge:
@@ -102,6 +106,7 @@ class Campaign:
     settings: dict[str, str] = field(default_factory=dict)
     deaths: int = 0
     starts: int = 0
+    linked: bool = False  # with an author's books, attached
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -129,6 +134,18 @@ class Campaign:
         with self.connect() as connection:
             for _ in range(n):
                 self._commit(connection, bad)
+
+    def link(self) -> None:
+        """Give an author books, which every change of the author refreshes."""
+        self.linked = True
+        with self.connect() as connection:
+            make_tables(connection)
+            connection.execute(BOOKS_OF_ONE)
+
+    def rename(self) -> None:
+        """One event, of as many documents as the author has books."""
+        with self.connect() as connection:
+            connection.execute("update nemesis_authors set name = name || '.' where id = 'a1'")
 
     def _commit(self, connection: psycopg.Connection[Any], bad: bool) -> None:
         id = next(str(id) for id in iter(time_ordered_id, None) if is_bad(str(id)) == bad)
@@ -216,13 +233,16 @@ class Campaign:
         compared = re.search(r'"compared": ?[1-9]', said)
         assert compared, f"{self.point}: verify compared nothing\n{said[-1500:]}"
         chain, _ = self._run("audit", "verify")
-        collect(self.folder, self.dicts, self.elastic, self.index, self.ledger.entries, view=None)
+        collect(
+            self.folder, self.dicts, self.elastic, self.index, self.ledger.entries, view=VIEW if self.linked else None
+        )
         about = {
             "lease_seconds": 3.0,
             "max_attempts": int(SETTINGS["OUTBOX_MAX_ATTEMPTS"]),
             "final_verify": {"code": verify},
             "audit_verify": {"code": chain},
             "healed": 0.0,
+            "joined_swapped": 0,
             "looks": 0,
             "problems": [],
             "password_seen": self._password_seen(),

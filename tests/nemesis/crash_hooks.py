@@ -1,4 +1,4 @@
-"""Owns the fourteen points at which the tests' worker kills itself with -9, by patching: the product has no hook."""
+"""Owns the sixteen points at which the tests' worker kills itself with -9, by patching: the product has no hook."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from outbox import fast_path
+from outbox.daemon import fanout
 from outbox.daemon.lifecycle import Lifecycle
 from outbox.sink import exchange
 from outbox.sink.client import Elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.store.events import PostgresEvents
+from outbox.store.fanouts import PostgresFanouts
 from outbox.store.replays import PostgresReplays
 from outbox.store.webhooks import PostgresWebhooks
 from outbox.store.workers import Reclaims
@@ -37,7 +39,10 @@ POINTS = (
     "in replay",
     "in webhook send",
     "in drain",
+    "before a page of a fan-out",
+    "after a page of a fan-out",
 )
+SMALL_PAGE = 10  # so that a fan-out of a test has several
 MARK = "crashed at: "
 WAIT_R = 1  # psycopg: everything is sent, the answer is waited for
 
@@ -236,6 +241,18 @@ def in_drain(trap: Trap) -> None:
     PostgresEvents.claim, Lifecycle._drain = claimed, drain  # type: ignore[method-assign]
 
 
+def before_page(trap: Trap) -> None:
+    """The query has answered; nothing of it is written."""
+    vars(fanout)["PAGE"] = SMALL_PAGE
+    before(PostgresFanouts, "write", trap)
+
+
+def after_page(trap: Trap) -> None:
+    """Refreshes and cursor are committed; the fan-out is not settled."""
+    vars(fanout)["PAGE"] = SMALL_PAGE
+    after(PostgresFanouts, "write", trap, counts=bool)
+
+
 HOOKS: dict[str, Callable[[Trap], None]] = dict(
     zip(
         POINTS,
@@ -254,6 +271,8 @@ HOOKS: dict[str, Callable[[Trap], None]] = dict(
             in_replay,
             in_webhook_send,
             in_drain,
+            before_page,
+            after_page,
         ),
         strict=True,
     )

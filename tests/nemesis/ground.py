@@ -26,7 +26,9 @@ from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.process import await_end
 from outbox.embedded.server import remove_abandoned
 from outbox.embedded.stack import search_server
+from outbox.store.attach.attach import attach
 from outbox.store.schema.migrate import migrate
+from tests.nemesis import linked
 from tests.nemesis.wire import Wire
 
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -40,6 +42,13 @@ TINY = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 20, "http.m
 PATIENCE_SECONDS = 600.0  # a start takes 12 s alone, and minutes where others have the machine
 DATABASE_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ELASTIC_DOWN = (ApiError, TransportError)
+
+
+def make_tables(connection: psycopg.Connection[Any]) -> None:
+    """And attach those of the linked part."""
+    connection.execute(SCHEMA.read_bytes())
+    for table, way in linked.ATTACHED:
+        attach(connection, table, entity_type=linked.KIND, **way)
 
 
 class Ground:
@@ -91,7 +100,7 @@ class Ground:
         migrate(self.database_url, log=self.WITH_LOG, by_entity=True)
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             connection.execute(STEPS.read_bytes())
-            connection.execute(SCHEMA.read_bytes())
+            make_tables(connection)
             # A neighbour's table and index on the same servers: nobody may touch them (I17).
             connection.execute("create table neighbour as select g as n from generate_series(1, 100) g")
 

@@ -110,6 +110,8 @@ class Pairs:
     name: Callable[[random.Random], str] = name
     first: Mapping[Change, int] = field(default_factory=FIRST.copy)
     second: Mapping[Change, int] = field(default_factory=SECOND.copy)
+    asks: bool = True  # for refreshes; attached tables write their own events, which only the database notes
+    apart: float = MOST_SECONDS_APART
     swapped: int = 0  # pairs whose commits came in the other order than their writes
     refused: int = 0  # events that surely did not commit
 
@@ -131,7 +133,7 @@ class Pairs:
     def _commit_all(self, written: Sequence[tuple[Connection, list[LedgerEntry]]], dice: random.Random) -> None:
         for place, (connection, entries) in enumerate(written):
             if place:
-                time.sleep(dice.uniform(0, MOST_SECONDS_APART))
+                time.sleep(dice.uniform(0, self.apart))
             try:
                 connection.commit()
             except psycopg.Error:
@@ -146,6 +148,9 @@ class Pairs:
 
     def _write(self, connection: Connection, change: Change, subject: str, dice: random.Random) -> list[LedgerEntry]:
         """The refresh stands before the change or after it: in one transaction that is the same."""
+        if not self.asks:
+            change(connection, subject, dice)
+            return []
         early = [self._ask(connection, subject)] if dice.random() < 0.3 else []
         touched = change(connection, subject, dice)
         return early + [self._ask(connection, id) for id in touched if not early or id != subject]

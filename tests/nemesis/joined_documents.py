@@ -35,7 +35,8 @@ def as_the_view_says(found: Evidence) -> CheckResult:
     """The view is the truth, and content is compared: a version of theirs says nothing."""
     missing, other, back = lost(found), stale(found), back_again(found)
     refreshes = sum(entry.op == REFRESH for entry in found.committed)
-    told = f"{refreshes} refreshes, {found.about['joined_swapped']} pairs of transactions committed in the other order;"
+    told = f"{refreshes} refreshes, {found.about['joined_swapped']} pairs of transactions committed in the other order,"
+    told += f" {found.about.get('linked_swapped', 0)} overlapping pairs of rename and move with the rename last;"
     told += f" {len(found.view)} documents compared with the view, {len(missing)} lost, {len(other)} stale;"
     told += f" {len(found.joined - found.view.keys())} deleted, {len(back)} are back"
     expected = "every document of the view is what it says, and no other is there"

@@ -13,7 +13,7 @@ import psycopg
 
 from labs.ledger import Ledger, LedgerEntry, digest
 from labs.producing import CANARY, time_ordered_id
-from tests.nemesis import joined, routed
+from tests.nemesis import joined, linked, routed
 from tests.nemesis.joined import Pairs
 
 ENTITIES = 1_500
@@ -67,11 +67,14 @@ class Producer:
         self._refused = 0
         self.joined = Pairs(ledger)
         self.routed = Pairs(ledger, routed.KIND, routed.name, routed.FIRST, routed.SECOND)
+        self.linked = linked.pairs(ledger)
+        parts = ((joined, self.joined), (routed, self.routed), (linked, self.linked))
+        self._parts = [(part.SHARE_OF_ACTS, part.EVENTS, pairs) for part, pairs in parts]
 
     @property
     def refused(self) -> int:
         """Attempts that surely did not commit."""
-        return self._refused + self.joined.refused + self.routed.refused
+        return self._refused + self.joined.refused + self.routed.refused + self.linked.refused
 
     def start(self) -> None:
         self._began, self._taken = time.monotonic(), 0
@@ -111,9 +114,11 @@ class Producer:
 
     def _next(self, number: float) -> tuple[int, Pairs | None]:
         """How many events the next act has, and whose it is; None: a single event."""
-        if number < joined.SHARE_OF_ACTS:
-            return joined.EVENTS, self.joined
-        return (routed.EVENTS, self.routed) if number < joined.SHARE_OF_ACTS + routed.SHARE_OF_ACTS else (1, None)
+        for share, events, pairs in self._parts:
+            if number < share:
+                return events, pairs
+            number -= share
+        return 1, None
 
     def _due(self, events: int) -> float:
         """What fell due while the database was down is not made up for: a producer waits with its database."""

@@ -19,7 +19,7 @@ from labs.faketime import how
 from labs.ledger import Ledger
 from labs.producing import CANARY
 from outbox.embedded.products import release_of
-from tests.nemesis import collect
+from tests.nemesis import collect, linked
 from tests.nemesis.bite import ActHistory, Bite
 from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
 from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
@@ -275,6 +275,9 @@ class Run:
             "clock": how(),
         }
 
+    def _ours(self) -> set[str]:
+        return {entry.document for entry in self.ledger.entries} | linked.documents()
+
     def _write(self) -> None:
         about = {
             **self._about(),
@@ -286,8 +289,9 @@ class Run:
             "wire_targets": dict(self.ground.wire.targets),
             "wire_again": self.ground.wire.again,
             "wire_sent": self.ground.wire.sent.total(),
-            "wire_strangers": sorted(self.ground.wire.documents - {e.document for e in self.ledger.entries})[:20],
+            "wire_strangers": sorted(self.ground.wire.documents - self._ours())[:20],
             "routed_swapped": self.producer.routed.swapped,
+            "linked_swapped": self.producer.linked.swapped,
             "exit_codes": self.gang.exit_codes,
             "crashed_commands": [asdict(said) for said in self.people.crashed],
             "commands": [[list(said.command), said.code, last_line(said)] for said in self.people.said],

@@ -10,7 +10,7 @@ from labs.checks import checked
 from labs.experiment import CheckResult
 from labs.invariants import double_leases, lost, made_up, resurrected, stale
 from labs.verdict import FAIL, INCONCLUSIVE, PASS
-from tests.nemesis import joined_documents, neighbours_judge
+from tests.nemesis import joined_documents, linked, neighbours_judge
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import CHECKS
 from tests.nemesis.joined import REFRESH
@@ -103,7 +103,7 @@ def _of_storm(found: Evidence) -> NemesisVerdict:
     doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
     if not found.about.get("backlog"):
         doubts.append("nothing was open when it was healed, so no drain was seen")
-    for part in ("joined", "routed"):
+    for part in ("joined", "routed", "linked"):
         if not found.about.get(f"{part}_swapped", 1):
             doubts.append(f"no two transactions on a {part} document committed in the other order than they wrote")
     doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
@@ -120,6 +120,7 @@ def _empty(found: Evidence) -> list[str]:
         "documents": bool(found.documents),
         "joined documents": bool(found.view),
         "routed documents": "routed_swapped" not in found.about or any(one.routing for one in found.view.values()),
+        "linked documents": "linked_swapped" not in found.about or any(map(linked.is_ours, found.view)),
         "seen": any(line["changed"] for line in found.seen),
         "logs": any(log.stat().st_size for log in found.log_files),
     }

@@ -35,6 +35,7 @@ EXIT_CODES = {
     "NoEncoding": 78,
     "WrongProduct": 78,
     "WorkerIdTaken": 78,
+    "OtherTarget": 78,
     "CannotListen": 78,
 }
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from outbox.errors import DatabaseDown
 from outbox.ops.status import QueueStatus, age
+from outbox.policy.coverage import Coverage
 from outbox.policy.replica import ReplicaFacts
 from outbox.policy.schema import SchemaStatus
 from outbox.ports import AttachmentFacts, EventLogFacts, Finding, Level, Pooled
@@ -47,8 +48,9 @@ class DoctorStore(Protocol):
     def schema(self) -> SchemaStatus: ...
     def lacking_privileges(self) -> Sequence[Row]: ...
     def missing_roles(self) -> Sequence[str]: ...
+    def may_create(self) -> Sequence[Row]: ...
     def view_columns(self) -> Mapping[str, str]: ...
-    def materialised(self) -> Sequence[Row]: ...
+    def coverage(self) -> Coverage: ...
     def unsupported_ids(self) -> str | None: ...
     def needs_the_view(self) -> bool: ...
     def lookup_scans(self) -> Sequence[Row]: ...
@@ -192,6 +194,24 @@ def roles(store: DoctorStore) -> Iterator[Finding]:
         yield Finding("roles", Level.WARN, f"not made: {', '.join(missing)}", remedy)
     else:
         yield Finding("roles", Level.OK, "producer, projector, operator and reader are there")
+
+
+def creators(store: DoctorStore) -> Iterator[Finding]:
+    """A function that fits a call better than PostgreSQL's own runs with the rights of whoever runs our queries. BAD
+    only where somebody can log in and do it: PUBLIC's right, which databases have that began before PostgreSQL 15,
+    harms nobody where the owner is alone."""
+    rows = store.may_create()
+    if not rows:
+        yield Finding("schema_rights", Level.OK, "only its owner can create anything in the outbox's schema")
+        return
+    schema, everybody = rows[0]["schema"], rows[0]["everybody"]
+    logins = ", ".join(row["role"] for row in rows)
+    remedy = (
+        f"`revoke create on schema {schema} from {'public' if everybody else logins}`, as its owner. A role that"
+        " must create tables there is granted it by name, and trusted like the owner; or it gets a schema of its own."
+    )
+    detail = f"may create functions in schema {schema}, and so act as the projector or the owner: {logins}"
+    yield Finding("schema_rights", Level.BAD, detail, remedy)
 
 
 def work(status: QueueStatus) -> Iterator[Finding]:

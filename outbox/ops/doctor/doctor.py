@@ -35,10 +35,12 @@ class Doctor:
     nodes: Callable[[], Iterable[Finding]] = tuple  # of several, each one
     stream: Callable[[], Iterable[Finding]] = tuple  # where Kafka is the source
     connector: Callable[[], Iterable[Finding]] = tuple  # where Kafka Connect is to be asked
+    transport: Callable[[], Iterable[Finding]] = tuple  # which logins leave this machine in clear
     replica: Callable[[], Iterable[Finding]] = tuple  # where comparisons read one
 
     def examine(self) -> Iterator[Finding]:
         """All findings, one after the other as they are made; what cannot be checked is reported, not skipped."""
+        yield from guarded("transport", self.transport)
         reached = yield from self._database()
         yield from guarded("kafka", self.stream)
         yield from guarded("connector", self.connector)
@@ -58,9 +60,11 @@ class Doctor:
             return False
         yield from guarded("privileges", lambda: database.privileges(self.store))
         yield from guarded("roles", lambda: database.roles(self.store))
+        yield from guarded("schema_rights", lambda: database.creators(self.store))
         yield from guarded("documents", lambda: documents.view(self.store, self.wanted.view))
         yield from guarded("types", lambda: documents.types(self.store))
         yield from guarded("attached", lambda: documents.attached(self.store.attachments()))
+        yield from guarded("covered", lambda: documents.covered(self.store, self.wanted.view))
         yield from guarded("versions", lambda: documents.equal_versions(self.store))
         yield from guarded("sequence", lambda: documents.version_raised(self.store))
         yield from guarded("sequence", lambda: documents.sequence_behind(self.store))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from outbox.ops.doctor.database import DoctorStore
+from outbox.policy import coverage
 from outbox.ports import AttachmentFacts, Finding, Level
 
 VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document")
@@ -32,8 +33,8 @@ def view(store: DoctorStore, name: str) -> Iterator[Finding]:
         remedy = f"It needs the columns {', '.join(VIEW_COLUMNS)}."
         yield Finding("documents", Level.BAD, f"{name} lacks {', '.join(missing)}", remedy)
         return
-    materialised = store.materialised()
-    if any(row["itself"] for row in materialised):
+    read = store.coverage()
+    if any(each.itself for each in read.read):
         remedy = "Make it an ordinary view, or a table that a job of yours fills, and attach that table."
         yield Finding("documents", Level.BAD, f"{name} is a materialised view: no change reaches it", remedy)
         return
@@ -44,10 +45,13 @@ def view(store: DoctorStore, name: str) -> Iterator[Finding]:
     if "version" in columns:
         remedy = "Leave it out: each lookup draws its version, and what the view says of it is ignored."
         yield Finding("documents", Level.WARN, f"{name} has a column `version`", remedy)
-    if materialised:
-        told = ", ".join(row["name"] for row in materialised[:MOST_NAMED])
-        remedy = "Read the tables behind it instead, or run `outbox repair` after each REFRESH MATERIALIZED VIEW."
-        yield Finding("documents", Level.WARN, f"{name} reads {told}, materialised: changes behind it wait", remedy)
+    if read.unseen:
+        names = ", ".join(each.shown for each in read.unseen[:MOST_NAMED])
+        remedy = (
+            "Read the tables behind it instead, or run `outbox repair` after each change, such as REFRESH MATERIALIZED "
+            "VIEW; `outbox attach --ignore NAME --reason WHY` says that you do."
+        )
+        yield Finding("documents", Level.WARN, f"{name} reads {names}: no trigger sees its changes", remedy)
     else:
         yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
     yield _lookup(store.lookup_scans(), name)
@@ -59,6 +63,20 @@ def _lookup(scans: Sequence[Row], name: str) -> Finding:
     tables = ", ".join(f"{scan['table']} (about {scan['rows']} rows)" for scan in scans[:MOST_NAMED])
     remedy = "Add an index on the id; do not cast it in the view: give `id` as `entity_id`, whatever its type."
     return Finding("lookup", Level.WARN, f"every lookup in {name} reads the whole of {tables}", remedy)
+
+
+def covered(store: DoctorStore, name: str) -> Iterator[Finding]:
+    """Every table and column that the view reads is attached, or somebody said why it need not be."""
+    found = store.coverage()
+    if forgotten := [each.shown for each in found.forgotten]:
+        # Before the first type is declared no document can be stale: nothing was attached yet.
+        level = Level.BAD if found.keeps_types else Level.WARN
+        yield Finding("covered", level, coverage.told(name, forgotten), coverage.REMEDY)
+    elif found.read:
+        yield Finding("covered", Level.OK, f"every table and column that {name} reads is covered")
+    for each in found.ignored:
+        said = f"{each.shown}: {each.reason} ({each.ignored_by}, {each.ignored_at:%Y-%m-%d})"
+        yield Finding("ignored", Level.OK, said)
 
 
 def types(store: DoctorStore) -> Iterator[Finding]:
@@ -143,11 +161,19 @@ def attached(attachments: Sequence[AttachmentFacts]) -> Iterator[Finding]:
 def _broken(each: AttachmentFacts) -> Iterator[Finding]:
     """Writes fail, or changes go missing."""
     renew = f"Run `{each.command}`."
+    if each.unexplained:
+        detail = "its triggers are named as ours, and no attachment of ours explains them"
+        remedy = "Run `outbox migrate`. If that names them too, drop them, and attach the table anew."
+        yield Finding(ATTACHED, Level.BAD, f"{each.table}: {detail}", remedy)
+        return
+    if each.in_transaction:
+        detail = "its --via query runs in the writer's transaction and misses what others are about to commit"
+        yield _finding(each, Level.BAD, detail, f"Run `outbox migrate --finish`, or `{each.command}`.")
     if each.missing_columns:
         detail = f"the columns it was attached with are gone: {', '.join(each.missing_columns)}; writes to it fail"
         yield _finding(each, Level.BAD, detail, f"Run `outbox detach {each.table}`, and attach it by the new names.")
     if each.via_error:
-        detail = f"its --via query does not plan any more ({each.via_error}); writes to it fail"
+        detail = f"its --via query does not plan any more ({each.via_error}); its fan-outs fail"
         yield _finding(each, Level.BAD, detail, f"Run `outbox detach {each.table}`, and attach it with a new query.")
     if each.missing_triggers:
         yield _finding(each, Level.BAD, f"it has no trigger for {', '.join(each.missing_triggers)}", renew)

@@ -3,9 +3,9 @@ over a connection of its own, past any pooler."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -15,7 +15,9 @@ from outbox.errors import Conflict, NotFound
 from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
 from outbox.ports import Attachment, AttachResult
-from outbox.store.attach import checks, installed, tables, triggers
+from outbox.store.attach import attachments, checks, installed, tables, triggers
+from outbox.store.attach.attachments import AttachedRow
+from outbox.store.attach.checks import Checked
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
 from outbox.store.attach.triggers import NO_TRUNCATE, Session, drop_function, drop_trigger
@@ -41,11 +43,41 @@ class PayloadTriggers(Conflict):
     Run the command without --sql; nothing was changed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A checked attachment, and what installs it. `by_payloads`: the declaration that its triggers replace."""
+
+    result: AttachResult
+    statements: tuple[sql.Composed, ...]
+    by_payloads: EntityType | None
+
+    def run(self, conn: Session) -> None:
+        """To be run in a transaction, whole."""
+        _move(conn, self.result.attachment, self.by_payloads)
+        _run(conn, self.statements)
+
+    def script(self) -> str:
+        """The same for a migration tool. Raises PayloadTriggers."""
+        if self.by_payloads is not None:
+            raise PayloadTriggers(self.result.attachment.entity_type)
+        return self.result.sql
+
+
 def attach(
     conn: Session, table: str, *, view: str = "search_documents", rows: bool = False, run: bool = True, **how: Any
 ) -> AttachResult:
     """Install the triggers, or renew them. From the commit on, every change of a row writes its events. `how`: as
     `Attachment` names it; `rows`: only if the view has the table's rows as documents; not `run`: only give the SQL."""
+    ready = prepare(conn, table, view=view, rows=rows, **how)
+    if run:
+        in_transaction(conn, lambda: ready.run(conn))
+    else:
+        ready.script()
+    return ready.result
+
+
+def prepare(conn: Session, table: str, *, view: str, rows: bool = False, **how: Any) -> Prepared:
+    """Check everything, change nothing."""
     source = tables.find(conn, table)
     wanted = Attachment(source.shown, **how)
     wanted = replace(wanted, via=wanted.via.strip() if wanted.via is not None else None)
@@ -53,25 +85,24 @@ def attach(
     checked = checks.check(conn, source, wanted, view, there, rows=rows)
     wanted = replace(wanted, per_row=wanted.per_row or tables.row_trigger_reason(source, wanted.columns) != "")
     same = [each for each in there if each.oid == source.oid and each.attachment.replaced_by(wanted)]
-    statements = _statements(conn, source, wanted, checked.watched, same)
-    by_payloads = _kept_by_payloads(conn, wanted, same)
-    if run:
-        in_transaction(conn, lambda: _move(conn, wanted, by_payloads), lambda: _run(conn, statements))
-    elif by_payloads is not None:
-        raise PayloadTriggers(wanted.entity_type)
-    return AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _script(conn, statements))
+    statements = _statements(conn, source, _row(conn, source, wanted, checked), same)
+    result = AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _script(conn, statements))
+    return Prepared(result, tuple(statements), _kept_by_payloads(conn, wanted, same))
 
 
-def _statements(
-    conn: Session, source: SourceTable, wanted: Attachment, watched: Sequence[str], same: list[Installed]
-) -> list[sql.Composed]:
-    """For one transaction: no change of the table is without its event meanwhile."""
-    path = [name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall()]
+def _row(conn: Session, source: SourceTable, wanted: Attachment, checked: Checked) -> AttachedRow:
+    path = tuple(name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall())
     function = triggers.function_name(source, wanted)
-    put = triggers.statements(conn, source, wanted, function, path, watched)
-    kept = set(triggers.trigger_names(wanted).values())
-    drops = [drop for each in same for drop in _drops(source, each, kept, function)]
-    return [*put, *drops, triggers.declare(conn, source, wanted)]
+    partitions = len(source.partitions) if source.kind == "p" else 0
+    return AttachedRow(wanted, checked.used, checked.watched, path, function, partitions)
+
+
+def _statements(conn: Session, source: SourceTable, row: AttachedRow, same: list[Installed]) -> list[sql.Composed]:
+    """For one transaction: no change of the table is without its event meanwhile."""
+    kept = set(triggers.trigger_names(row.wanted).values())
+    drops = [drop for each in same for drop in _drops(source, each, kept, row)]
+    put = [*triggers.statements(conn, source, row), *drops, attachments.put(source, row)]
+    return [*put, triggers.declare(conn, source, row.wanted)]
 
 
 def _kept_by_payloads(conn: Session, wanted: Attachment, same: list[Installed]) -> EntityType | None:
@@ -102,11 +133,15 @@ def _script(conn: Session, statements: Iterable[sql.Composed]) -> str:
 
 
 def _drops(
-    source: SourceTable, old: Installed, kept: Collection[str] = (), function: sql.Identifier | None = None
+    source: SourceTable, old: Installed, kept: Collection[str] = (), row: AttachedRow | None = None
 ) -> list[sql.Composed]:
-    """What is left of it beside the triggers and the function that are kept."""
+    """What is left of it beside the triggers and the function that `row` keeps."""
     drops = [drop_trigger(trigger.name, source.name) for trigger in old.triggers if trigger.name not in kept]
-    return drops if old.function == function else [*drops, drop_function(old.function)]
+    if row is None or (old.function_schema, old.function) != (source.outbox_schema, row.function):
+        drops.append(drop_function(sql.Identifier(old.function_schema, old.function)))
+    if old.number is not None and (row is None or old.number != row.number):
+        drops.append(attachments.close(source, old.number))
+    return drops
 
 
 def detach(conn: Session, table: str, **way: str | None) -> list[Attachment]:
@@ -143,21 +178,23 @@ class PostgresAttachments:
         self._view = view
 
     def attach(self, wanted: Attachment, *, rows: bool = False, run: bool = True) -> AttachResult:
-        with self._acting() as connection:
+        with acting(self._url) as connection:
             return attach(connection, wanted.table, **wanted.how(), view=self._view, rows=rows, run=run)
 
     def detach(self, table: str, *, entity_type: str | None = None) -> list[Attachment]:
-        with self._acting() as connection:
+        with acting(self._url) as connection:
             return detach(connection, table, entity_type=entity_type)
 
     def detach_sql(self, table: str, *, entity_type: str | None = None) -> str:
-        with self._acting() as connection:
+        with acting(self._url) as connection:
             return detach_sql(connection, table, entity_type=entity_type)
 
-    @contextmanager
-    def _acting(self) -> Iterator[Connection[Any]]:
-        with connect(self._url, application="outbox attach") as connection, translated(), _permitted():
-            yield connection
+
+@contextmanager
+def acting(direct_url: str) -> Iterator[Connection[Any]]:
+    """A connection to attach over, past any pooler."""
+    with connect(direct_url, application="outbox attach") as connection, translated(), _permitted():
+        yield connection
 
 
 @contextmanager

@@ -17,13 +17,16 @@ from outbox.store.attach.documents_view import DocumentsView
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, Column, SourceTable, TypeFit, always_stored, fit
 from outbox.store.attach.via import Via
+from outbox.store.schema import declaring
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """It can be attached. `watched`: an UPDATE counts where one of these columns changes; none: every UPDATE counts."""
+    """It can be attached. `watched`: an UPDATE counts where one of these columns changes; none: every UPDATE counts.
+    `used`: the columns of the changed row that the query of --via reads."""
 
     watched: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -37,7 +40,12 @@ def check(
     rows: bool,
 ) -> Checked:
     """Raise CannotAttach with everything that stands in the way."""
-    first = [*_word_problems(wanted), *tables.table_problems(conn, source), *_column_problems(source, wanted)]
+    first = [
+        *_word_problems(wanted),
+        *tables.table_problems(conn, source),
+        *_column_problems(source, wanted),
+        *_unfinished(conn, wanted),
+    ]
     if first:
         raise CannotAttach(first)
     found = documents_view.find(conn, view)
@@ -60,7 +68,7 @@ def check(
     ]
     if problems:
         raise CannotAttach(problems)
-    return Checked(_watched(wanted, via), tuple(_notes(conn, source, wanted, id, found)))
+    return Checked(_watched(wanted, via), via.used, (*via.notes, *_notes(conn, source, wanted, id, found)))
 
 
 def _word_problems(wanted: Attachment) -> Iterator[str]:
@@ -72,6 +80,8 @@ def _word_problems(wanted: Attachment) -> Iterator[str]:
         yield "the type is empty. Give the kind of entity, for example article."
     if ":" in wanted.entity_type:
         yield f"the type {wanted.entity_type!r} has a colon, which separates type and id in a document's _id."
+    if wanted.via is not None and wanted.routing_column is not None:
+        yield "--routing goes with --id. With --via the view's column `routing` says where a document is."
     if (wanted.id_column is None) == (wanted.via is None):
         yield "give one of --id COLUMN and --via QUERY: it says whose document a changed row belongs to."
 
@@ -82,6 +92,14 @@ def _is_text(word: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _unfinished(conn: psycopg.Connection[Any], wanted: Attachment) -> Iterator[str]:
+    if wanted.via is not None and not declaring.is_finished(conn):
+        yield (
+            "--via writes events `fanout`, which a projector of an older program fails. Run `outbox migrate --finish` "
+            "when none of them runs any more, then attach."
+        )
 
 
 def _column_problems(source: SourceTable, wanted: Attachment) -> Iterator[str]:
@@ -164,6 +182,6 @@ def _notes(
     if id is not None and ids is not None and fit(id, ids) is TypeFit.MAYBE:
         yield f"ids are {id.shown} here and {ids.shown} in the view: events whose id is none there fail"
     if wanted.via is not None and (scans := vias.scans(conn, source.name, wanted.via)):
-        yield f"each change runs --via, which reads a large table as a whole: {scans}. Add an index"
+        yield f"a projector runs --via for each change, which reads a large table as a whole: {scans}. Add an index"
     if not view.columns:
         yield f"there is no view {view.name} yet: these events wait until it is created"

@@ -1,9 +1,8 @@
-"""Owns what is known of attached tables: reads the triggers that are installed, and what `outbox doctor` asks."""
+"""Owns what is known of attached tables: our rows with the triggers that are there, and what `outbox doctor` asks."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,7 +12,8 @@ import psycopg
 from psycopg import sql
 
 from outbox.ports import Attachment, AttachmentFacts
-from outbox.store.attach import documents_view, via
+from outbox.store.attach import documents_view, older, via
+from outbox.store.attach.attachments import AttachedRow
 from outbox.store.attach.documents_view import DocumentsView
 from outbox.store.attach.tables import read_columns, read_partitions
 from outbox.store.pool import fetch_rows
@@ -32,19 +32,23 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An attachment with the triggers and the function that it has."""
+    """An attachment with the triggers and the function that it has. `number`: None where its triggers are of release
+    0.1.0, and no row of ours says what they are."""
 
     attachment: Attachment
+    number: int | None
     oid: int
     quoted_table: str
     triggers: tuple[Trigger, ...]
-    function: sql.Identifier
-    path: str | None
+    function: str
+    function_schema: str
+    path: tuple[str, ...]
     needs_row_triggers: bool
     partitions: int
-    """Those that it had when it was attached, itself included; 0 where it is not partitioned."""
     elsewhere: str
     """The table that it writes to, where that is not the one that producers write to now."""
+    in_transaction: bool = False
+    """Its triggers run its query themselves, in the writer's transaction, as release 0.1.0 made them."""
 
     @property
     def command(self) -> str:
@@ -58,49 +62,42 @@ class Installed:
 
 
 def installed(conn: psycopg.Connection[Any]) -> list[Installed]:
-    """Every attachment of this database, by table. Found by its triggers: tables and columns get other names."""
-    rows = fetch_rows(conn, queries("producers")["installed"], {})
-    rows.sort(key=lambda row: (row["schema"], row["relation"], row["function_oid"]))
-    by_function = groupby(rows, key=lambda row: (row["oid"], row["function_oid"]))
-    return [_installed(list(triggers)) for _, triggers in by_function]
+    """Every attachment of this database, by table, those of release 0.1.0 included."""
+    return sorted([*strays(conn), *_rows(conn, "installed")], key=lambda each: each.attachment.table)
+
+
+def strays(conn: psycopg.Connection[Any]) -> list[Installed]:
+    """Triggers of release 0.1.0 that no row of ours explains. What their arguments say is never run."""
+    return _rows(conn, "strays")
 
 
 def attachments(conn: psycopg.Connection[Any]) -> list[Attachment]:
     return [each.attachment for each in installed(conn)]
 
 
-def renewals(conn: psycopg.Connection[Any]) -> Iterator[str]:
-    """The commands that replace payloads, which release 0.1.0 installed, by refreshes."""
-    return (each.command for each in installed(conn) if each.attachment.older)
-
-
-def about(attachment: Attachment, partitions: int) -> str:
-    """The trigger's argument. It serves only this: telling people and later commands how the table is attached."""
-    told = {
-        "type": attachment.entity_type,
-        "id": attachment.id_column,
-        "via": attachment.via,
-        "routing": attachment.routing_column,
-        "columns": attachment.columns,
-        "per_row": attachment.per_row,
-        "partitions": partitions,
-    }
-    return json.dumps({name: value for name, value in told.items() if value})
+def _rows(conn: psycopg.Connection[Any], query: str) -> list[Installed]:
+    rows = fetch_rows(conn, queries("producers")[query], {})
+    by_function = groupby(rows, key=lambda row: (row["oid"], row["function"], row["id"]))
+    return [_installed(list(triggers)) for _, triggers in by_function]
 
 
 def _installed(rows: list[Mapping[str, Any]]) -> Installed:
     first = rows[0]
-    told = json.loads(bytes(first["about"]).rstrip(b"\0"))
+    table = f"{first['schema']}.{first['relation']}"
+    row = AttachedRow.of({**first, "named": table}) if first["id"] is not None else older.read(table, first)
     return Installed(
-        attachment=_attachment_of(f"{first['schema']}.{first['relation']}", told),
+        attachment=row.wanted,
+        number=first["id"],
         oid=first["oid"],
         quoted_table=first["quoted"],
-        triggers=tuple(Trigger(row["name"], row["enabled"]) for row in rows),
-        function=sql.Identifier(first["function_schema"], first["function"]),
-        path=first["path"],
+        triggers=tuple(Trigger(row["name"], row["enabled"]) for row in rows if row["name"] is not None),
+        function=first["function"],
+        function_schema=first["function_schema"],
+        path=row.path,
         needs_row_triggers=first["needs_row_triggers"],
-        partitions=told.get("partitions", 0),
-        elsewhere=_elsewhere(first),
+        partitions=row.partitions,
+        elsewhere=_elsewhere(first) if row.wanted.via is None else "",
+        in_transaction=row.wanted.via is not None and not first["writes_fanouts"],
     )
 
 
@@ -108,19 +105,6 @@ def _elsewhere(row: Mapping[str, Any]) -> str:
     if row["to_log"] == row["log_is_on"]:
         return ""
     return "search_outbox_log" if row["to_log"] else "search_outbox_events"
-
-
-def _attachment_of(table: str, told: Mapping[str, Any]) -> Attachment:
-    return Attachment(
-        table,
-        told["type"],
-        id_column=told.get("id"),
-        via=told.get("via"),
-        routing_column=told.get("routing"),
-        columns=tuple(told.get("columns", ())),
-        per_row=told.get("per_row", False),
-        older=told.get("payload", False),
-    )
 
 
 _UNREADABLE = (psycopg.ProgrammingError, psycopg.DataError, psycopg.errors.QueryCanceled)
@@ -144,6 +128,8 @@ def _facts_of(conn: psycopg.Connection[Any], each: Installed, view: DocumentsVie
         shown=how.shown,
         command=each.command,
         older=how.older,
+        unexplained=each.number is None and not how.older,
+        in_transaction=each.in_transaction,
         elsewhere=each.elsewhere,
         missing_triggers=each.missing_triggers,
         disabled_triggers=tuple(t.name for t in each.triggers if t.enabled in "DR"),
@@ -160,12 +146,12 @@ def _facts_of(conn: psycopg.Connection[Any], each: Installed, view: DocumentsVie
 
 
 def _via(conn: psycopg.Connection[Any], each: Installed) -> tuple[str, str]:
-    """Why the query does not plan any more, and what it reads as a whole."""
-    if each.attachment.via is None:
+    """Why the query does not plan any more, and what it reads as a whole. Only a query in a row of ours is planned."""
+    if each.attachment.via is None or each.number is None:
         return "", ""
     try:
         return "", via.scans(conn, sql.SQL(each.quoted_table), each.attachment.via, each.path)
-    except psycopg.errors.InsufficientPrivilege:  # a reader need not have the right to write
+    except psycopg.errors.InsufficientPrivilege:  # this role need not have a projector's rights
         return "", ""
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
         return error.diag.message_primary or type(error).__name__, ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, LiteralString
 
@@ -12,7 +12,7 @@ from psycopg import sql
 from outbox.policy.entity_type import BY_VIEW
 from outbox.policy.event import DELETE, REFRESH
 from outbox.ports import Attachment
-from outbox.store.attach import installed, via
+from outbox.store.attach.attachments import AttachedRow
 from outbox.store.attach.installed import PREFIX, ROW_TRIGGERS, STATEMENT_TRIGGERS
 from outbox.store.attach.tables import SourceTable
 from outbox.store.schema import files
@@ -35,30 +35,22 @@ def trigger_names(wanted: Attachment) -> dict[str, str]:
     }
 
 
-def function_name(source: SourceTable, wanted: Attachment) -> sql.Identifier:
+def function_name(source: SourceTable, wanted: Attachment) -> str:
     """By the table's oid, not by its name: another table may get that name later."""
     unique = _hash(str(source.oid), *wanted.way)
     table = source.relation.encode()[:18].decode(errors="ignore")
     readable = _cut(f"{PREFIX}_{table}_{wanted.entity_type}", len(unique) + 1)
-    return sql.Identifier(source.outbox_schema, f"{readable}_{unique}")
+    return f"{readable}_{unique}"
 
 
-def statements(
-    conn: Session,
-    source: SourceTable,
-    wanted: Attachment,
-    function: sql.Identifier,
-    path: Sequence[str],
-    watched: Sequence[str],
-) -> list[sql.Composed]:
-    """What installs or renews it. `watched`: on an UPDATE, only rows in which one of these changed count."""
-    body = _refresh(conn, source, wanted, watched)
-    schemas = sql.SQL(", ").join(sql.Identifier(schema) for schema in (*path, "pg_temp"))
-    triggers = {kind: sql.Identifier(name) for kind, name in trigger_names(wanted).items()}
-    made = _template("function").format(function=function, path=schemas, body=_quoted(conn, body))
-    about = installed.about(wanted, len(source.partitions) if source.kind == "p" else 0)
-    put = _template("each_row" if wanted.per_row else "each_statement").format(
-        table=source.name, function=function, about=sql.Literal(about), **triggers
+def statements(conn: Session, source: SourceTable, row: AttachedRow) -> list[sql.Composed]:
+    """What installs or renews it."""
+    function = sql.Identifier(source.outbox_schema, row.function)
+    schemas = sql.SQL(", ").join(sql.Identifier(schema) for schema in (*row.path, "pg_temp"))
+    triggers = {kind: sql.Identifier(name) for kind, name in trigger_names(row.wanted).items()}
+    made = _template("function").format(function=function, path=schemas, body=_quoted(conn, _body(source, row)))
+    put = _template("each_row" if row.wanted.per_row else "each_statement").format(
+        table=source.name, function=function, about=sql.Literal(str(row.number)), **triggers
     )
     return [made, put, *(_refuse_truncate(source, part.name) for part in source.partitions)]
 
@@ -87,45 +79,30 @@ def _refuse_truncate(source: SourceTable, part: sql.Identifier) -> sql.Composed:
     return _template("refuse_truncate").format(table=part, refuse=refuse)
 
 
-def _refresh(conn: Session, source: SourceTable, wanted: Attachment, watched: Sequence[str]) -> sql.Composed:
-    by_operation = _by_row if wanted.per_row else _by_statement
-    return _template("refresh").format(**by_operation(conn, source, wanted, watched))
+def _body(source: SourceTable, row: AttachedRow) -> sql.Composed:
+    by_operation = _by_row if row.wanted.per_row else _by_statement
+    return _template("refresh").format(**by_operation(source, row))
 
 
-def _by_statement(
-    conn: Session, source: SourceTable, wanted: Attachment, watched: Sequence[str]
-) -> dict[str, sql.Composable]:
-    both = _changed_rows(sql.SQL("select * from {}").format(table) for table in (_OLD, _NEW))
+def _by_statement(source: SourceTable, row: AttachedRow) -> dict[str, sql.Composable]:
     changed = {
         "inserted": sql.SQL("{} as changed").format(_NEW),
-        "updated": _changed_columns(source, wanted, watched) if watched else both,
+        "updated": _changed_columns(source, row) if row.watched else _changed_rows(_all(_OLD), _all(_NEW)),
         "deleted": sql.SQL("{} as changed").format(_OLD),
     }
-    ops = {"deleted": _op_of_delete(source, wanted)}
+    ops = {"deleted": _op_of_delete(source, row.wanted)}
+    return {when: _events(source, row, rows, ops.get(when, REFRESH)) for when, rows in changed.items()}
+
+
+def _by_row(source: SourceTable, row: AttachedRow) -> dict[str, sql.Composable]:
+    old, new = (_picked(which, _needed(source, row)) for which in ("old", "new"))
+    updated = _events(source, row, _changed_rows(old, new), REFRESH)
+    if row.watched:
+        updated = sql.SQL("if {} then\n{};\nend if").format(_differs("old", "new", row.watched), updated)
     return {
-        when: _run(conn, _events(source, wanted, rows, ops.get(when, REFRESH)), wanted)
-        for when, rows in changed.items()
-    }
-
-
-def _run(conn: Session, events: sql.Composed, wanted: Attachment) -> sql.Composable:
-    """A query of --via is planned anew each time (0.4 ms): a plan for one changed row is slow for 100,000, and a plan
-    for 100,000 reads whole tables for one."""
-    if wanted.via is None:
-        return events
-    return sql.SQL("execute {}").format(_quoted(conn, events))
-
-
-def _by_row(
-    conn: Session, source: SourceTable, wanted: Attachment, watched: Sequence[str]
-) -> dict[str, sql.Composable]:
-    updated = _row_events(conn, source, wanted, ("old", "new"))
-    if watched:
-        updated = sql.SQL("if {} then\n{};\nend if").format(_differs("old", "new", watched), updated)
-    return {
-        "inserted": _row_events(conn, source, wanted, ("new",)),
+        "inserted": _events(source, row, _changed_rows(new), REFRESH),
         "updated": updated,
-        "deleted": _row_events(conn, source, wanted, ("old",), _op_of_delete(source, wanted)),
+        "deleted": _events(source, row, _changed_rows(old), _op_of_delete(source, row.wanted)),
     }
 
 
@@ -135,39 +112,58 @@ def _op_of_delete(source: SourceTable, wanted: Attachment) -> str:
     return DELETE if source.is_own(wanted.id_column) and wanted.via is None else REFRESH
 
 
-def _row_events(
-    conn: Session, source: SourceTable, wanted: Attachment, rows: Sequence[str], op: str = REFRESH
-) -> sql.Composed:
-    """By a column the plan is kept for the session; a query of --via gets the rows as parameters."""
-    if wanted.via is None:
-        picked = (_picked(row, _needed(wanted)) for row in rows)
-        return _events(source, wanted, _changed_rows(picked), op)
-    whole = (sql.SQL("select (${}).*").format(sql.Literal(place)) for place in range(1, len(rows) + 1))
-    return sql.SQL("execute {} using {}").format(
-        _quoted(conn, _events(source, wanted, _changed_rows(whole), op)), sql.SQL(", ").join(map(sql.Identifier, rows))
-    )
-
-
 def _picked(row: str, columns: Sequence[str]) -> sql.Composed:
     each = (sql.SQL("{} as {}").format(sql.Identifier(row, name), sql.Identifier(name)) for name in columns)
     return sql.SQL("select {}").format(sql.SQL(", ").join(each))
 
 
-def _changed_rows(selects: Iterable[sql.Composable]) -> sql.Composed:
+def _all(table: sql.SQL) -> sql.Composed:
+    return sql.SQL("select * from {}").format(table)
+
+
+def _changed_rows(*selects: sql.Composable) -> sql.Composed:
     return sql.SQL("({}) as changed").format(sql.SQL(" union all ").join(selects))
 
 
-def _events(source: SourceTable, wanted: Attachment, changed: sql.Composable, op: str) -> sql.Composed:
-    by_id = sql.Identifier("changed", wanted.id_column or "")
+def _events(source: SourceTable, row: AttachedRow, changed: sql.Composable, op: str) -> sql.Composed:
+    if row.wanted.via is not None:
+        return _fanouts(source, row, changed)
     return _template("refresh_events").format(
         events=source.events,
-        type=sql.Literal(wanted.entity_type),
+        type=sql.Literal(row.wanted.entity_type),
         op=sql.Literal(op),
         id_type=_id_type(source),
-        id=by_id if wanted.via is None else sql.Identifier("via", "id"),
-        routing=_text("changed", wanted.routing_column),
-        changed=changed if wanted.via is None else via.joined(changed, wanted.via),
+        id=sql.Identifier("changed", row.wanted.id_column or ""),
+        routing=_text("changed", row.wanted.routing_column),
+        changed=changed,
     )
+
+
+def _fanouts(source: SourceTable, row: AttachedRow, changed: sql.Composable) -> sql.Composed:
+    """One event per changed row: rows with equal keys are one, so an update that leaves them alone writes one. They are
+    always written to search_outbox_events, where projectors find them whatever producers write to."""
+    columns = [sql.Identifier("changed", name) for name in row.used]
+    named = sql.SQL(", ").join(sql.SQL("{}::text").format(column) for column in columns)
+    return _template("fanout_events").format(
+        events=sql.Identifier(source.outbox_schema, "search_outbox_events"),
+        type=sql.Literal(row.wanted.entity_type),
+        number=sql.Literal(row.number),
+        key=_fanout_id(source),
+        named=sql.SQL("pg_catalog.left(pg_catalog.concat_ws(',', {}), 512)").format(named)
+        if columns
+        else sql.SQL("''::text"),
+        used=sql.SQL(", ").join(columns),
+        changed=changed,
+    )
+
+
+def _fanout_id(source: SourceTable) -> sql.Composable:
+    """The key as an id, for people; an adopted table may have another type for ids, which then is a hash of it."""
+    return {
+        "uuid": sql.SQL("pg_catalog.md5(written.key)::uuid"),
+        "int8": sql.SQL("pg_catalog.hashtextextended(written.key, 0)"),
+        "int4": sql.SQL("pg_catalog.hashtext(written.key)"),
+    }.get(source.events_id.base, sql.SQL("written.key"))
 
 
 def _id_type(source: SourceTable) -> sql.Identifier:
@@ -175,8 +171,8 @@ def _id_type(source: SourceTable) -> sql.Identifier:
     return sql.Identifier(source.events_id.base_schema, source.events_id.base)
 
 
-def _changed_columns(source: SourceTable, wanted: Attachment, watched: Sequence[str]) -> sql.Composed:
-    """The rows of an UPDATE in which one of these changed: whole for a query of --via, else what an event needs."""
+def _changed_columns(source: SourceTable, row: AttachedRow) -> sql.Composed:
+    """Of the rows of an UPDATE in which one of the watched columns changed: what an event needs, old and new."""
     key = source.primary_key
     pairs = (
         sql.SQL('{}::text collate pg_catalog."C" = {}::text').format(
@@ -184,23 +180,25 @@ def _changed_columns(source: SourceTable, wanted: Attachment, watched: Sequence[
         )
         for name in key
     )
-    paired = {
-        "same_row": sql.SQL(" and ").join(pairs),
-        "after_gone": sql.SQL("{} is null").format(sql.Identifier("after", key[0])),
-        "before_gone": sql.SQL("{} is null").format(sql.Identifier("before", key[0])),
-        "differs": _differs("before", "after", watched),
-    }
-    if wanted.via is not None:
-        return _template("changed_columns").format(**paired)
-    needed = _needed(wanted)
-    before, after = (sql.SQL(", ").join(sql.Identifier(row, name) for name in needed) for row in ("before", "after"))
-    names = sql.SQL(", ").join(map(sql.Identifier, needed))
-    return _template("changed_ids").format(before=before, after=after, names=names, **paired)
+    needed = _needed(source, row)
+    before, after = (
+        sql.SQL(", ").join(sql.Identifier(which, name) for name in needed) for which in ("before", "after")
+    )
+    return _template("changed_ids").format(
+        same_row=sql.SQL(" and ").join(pairs),
+        after_gone=sql.SQL("{} is null").format(sql.Identifier("after", key[0])),
+        before_gone=sql.SQL("{} is null").format(sql.Identifier("before", key[0])),
+        differs=_differs("before", "after", row.watched),
+        before=before,
+        after=after,
+        names=sql.SQL(", ").join(map(sql.Identifier, needed)),
+    )
 
 
-def _needed(wanted: Attachment) -> list[str]:
-    """The columns that an event is made of."""
-    return list(dict.fromkeys(name for name in (wanted.id_column, wanted.routing_column) if name is not None))
+def _needed(source: SourceTable, row: AttachedRow) -> list[str]:
+    """The columns that an event is made of; the first of the table where a query uses none."""
+    named = (row.wanted.id_column, row.wanted.routing_column, *row.used)
+    return list(dict.fromkeys(name for name in named if name is not None)) or list(source.columns)[:1]
 
 
 def _differs(old: str, new: str, columns: Sequence[str]) -> sql.Composed:

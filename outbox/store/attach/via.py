@@ -1,12 +1,12 @@
 """Owns judging the query of `--via`: one SELECT over the row `changed` that returns ids. It runs it never.
 
 The query is made a view in a transaction that is rolled back, so PostgreSQL itself parses and analyses it, in the place
-where the trigger will have it."""
+where a fan-out will have it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +29,14 @@ _ONE_ROW = "(select (one.r).* from (select null::{table} as r offset 0) as one o
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """What was found: `id` is the column that the query returns, `used` the columns of `changed` that it reads."""
+    """What was found: `id` is the column that the query returns, `used` the columns of `changed` that it reads, all of
+    them where it reads the whole row."""
 
     problems: tuple[str, ...]
     id: Column | None = None
     used: tuple[str, ...] = ()
     whole_row: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def text(via: str) -> sql.SQL:
@@ -79,6 +81,7 @@ def _check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
         names = ", ".join(column.name for column in columns) or "none"
         return Via((f"--via returns {len(columns)} columns ({names}). It must return one, the id.",))
     problems = [*_volatile(conn, oid), *_locking(conn)]
+    unreadable = list(_unreadable(conn, source, oid))
     used, whole_row = _used(conn, source, via)
     problems += [
         f"--via reads the virtual generated column {name} of {source.shown}, which triggers do not see. "
@@ -91,7 +94,7 @@ def _check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
             f"--via returns {columns[0].shown}, whose text is not the same in every session. "
             "Make it text in the query, for example with to_char."
         )
-    return Via(tuple(problems), columns[0], used, whole_row)
+    return Via(tuple(problems), columns[0], used, whole_row, tuple(unreadable))
 
 
 def _make_view(conn: psycopg.Connection[Any], source: SourceTable, changed: sql.Composable, via: str) -> int:
@@ -111,6 +114,12 @@ def _volatile(conn: psycopg.Connection[Any], oid: int) -> Iterator[str]:
         )
     if conn.execute(queries("producers")["samples"], {"oid": oid}).fetchone() == (True,):
         yield "--via takes a random sample (TABLESAMPLE). Leave that out."
+
+
+def _unreadable(conn: psycopg.Connection[Any], source: SourceTable, oid: int) -> Iterator[str]:
+    """What the projector's role must be allowed to read. Rights of a role that nobody uses do no harm."""
+    for table, role in conn.execute(queries("producers")["unreadable"], {"oid": oid, "source": source.oid}).fetchall():
+        yield f"a projector that logs in as {role} may not read {table}: grant select on {table} to {role}"
 
 
 def _locking(conn: psycopg.Connection[Any]) -> Iterator[str]:
@@ -134,21 +143,23 @@ def _used(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> tuple
     quoted = dict(
         conn.execute("select n, quote_ident(n) from unnest(%s::text[]) as n", [list(source.columns)]).fetchall()
     )
-    used = (name for name in source.columns if re.search(rf"\bchanged\.{re.escape(quoted[name])}(?!\w)", definition))
-    return tuple(used), re.search(r"\bchanged\.\*", definition) is not None
+    whole_row = re.search(r"\bchanged\.\*", definition) is not None
+    named = (name for name in source.columns if re.search(rf"\bchanged\.{re.escape(quoted[name])}(?!\w)", definition))
+    return tuple(source.columns if whole_row else named), whole_row
 
 
 def _said(error: psycopg.Error) -> str:
     return (error.diag.message_primary or type(error).__name__).rstrip(".")
 
 
-def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: str | None = None) -> str:
+def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: Sequence[str] = ()) -> str:
     """Large tables that the query reads as a whole for a single changed row, with PostgreSQL's own plan; or nothing.
     Raises psycopg.ProgrammingError where the query does not plan any more."""
     query = sql.SQL("select via.id from {}").format(joined(sql.SQL(_ONE_ROW).format(table=table), via))
     with conn.transaction(force_rollback=True):
-        if path is not None:
-            conn.execute("select set_config('search_path', %s, true)", [path])
+        if path:
+            found_in = sql.SQL(", ").join(map(sql.Identifier, path)).as_string(conn)
+            conn.execute("select set_config('search_path', %s, true)", [found_in])
         read = [each for each in plans.whole_reads(conn, query) if each["rows"] > LARGE_ROWS]
         large = dict.fromkeys(f"{each['table']} (about {each['rows']} rows)" for each in read)
         return f"{', '.join(large)}. Plan: {_plan(conn, query)}" if large else ""

@@ -16,7 +16,7 @@ select n.action, n.actor, n.source, n.role, n.reason, n.batch_id, n.event_id, n.
 -- name: page
 -- Reads: one page, newest first, from below an id.
 select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.event_id, a.entity_type, a.entity_id,
-       a.trace_id, a.detail, a.prev_hash, a.hash
+       a.trace_id, a.detail, a.login, a.prev_hash, a.hash
   from search_outbox_audit a
  where a.id < %(before)s /* and filter */
  order by a.id desc limit %(limit)s
@@ -28,7 +28,7 @@ select count(*) from (select from search_outbox_audit a where a.id <= %(max_id)s
 -- name: export
 -- Reads: the next of all that match, oldest first, from above an id.
 select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.event_id, a.entity_type, a.entity_id,
-       a.trace_id, a.detail, a.prev_hash, a.hash
+       a.trace_id, a.detail, a.login, a.prev_hash, a.hash
   from search_outbox_audit a
  where a.id > %(after)s and a.id <= %(max_id)s /* and filter */
  order by a.id limit %(limit)s

@@ -7,7 +7,7 @@ id, seq, entity_type, entity_id::text as entity_id, op, event_version,
        owner, lease_until, lease_token, processing_started_at, last_attempt_at, next_retry_at, processed_at, failed_at,
        error_reason, error_code, error, error_fingerprint, dead_reason, error_detail,
        last_replayed_at, last_replayed_by, last_replayed_reason, traceparent, tracestate, created_at, updated_at,
-       read_version, read_found
+       read_version, read_found, fanout_attachment, fanout_cursor, fanout_written, fanout_id
 
 -- name: show
 -- Reads: one event. A payload over a megabyte is not shown, only its size.
@@ -44,7 +44,7 @@ e.id, e.entity_type, e.entity_id, e.status, e.op, e.event_version, e.attempts, e
 e.processed_at
 
 -- name: related
--- Reads: other events of the same entity: deletes and failed ones by their indexes, the newest open ones by a short scan.
+-- Reads: other events of the same entity (a fan-out is none of any entity): deletes and failed ones by their indexes, the newest open ones by a short scan.
 with open_rows as (
     (select
 -- include: _relation
@@ -83,7 +83,7 @@ with open_rows as (
       order by e.event_version desc limit %(most)s)
 )
 select id, status, op, event_version, attempts, error_reason, created_at, failed_at, processed_at
-  from found where id <> %(id)s
+  from found where id <> %(id)s and op <> 'fanout'
  order by event_version desc, created_at desc limit %(most)s
 
 -- name: related_by_index
@@ -91,6 +91,7 @@ select id, status, op, event_version, attempts, error_reason, created_at, failed
 select id, status, op, event_version, attempts, error_reason, created_at, failed_at, processed_at
   from search_outbox_events
  where entity_type = %(entity_type)s and entity_id = %(entity_id)s::{entity_id_type} and id <> %(id)s
+   and op <> 'fanout'
  order by event_version desc, created_at desc limit %(most)s
 
 -- name: _listed
@@ -99,7 +100,7 @@ e.id, e.seq, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_versio
 e.replay_count, e.abandoned_count, e.routing, e.idempotency_key, e.owner, e.lease_until, e.processing_started_at,
 e.last_attempt_at, e.next_retry_at, e.processed_at, e.failed_at, e.error_reason, e.error_code, e.error,
 e.error_fingerprint, e.dead_reason, e.last_replayed_at, e.last_replayed_by, e.last_replayed_reason, e.traceparent,
-e.created_at, e.updated_at, e.read_version, e.read_found
+e.created_at, e.updated_at, e.read_version, e.read_found, e.fanout_attachment, e.fanout_cursor, e.fanout_written, e.fanout_id
 
 -- name: list_open
 -- Reads: a page of open events, the newest first by seq. Retries and suspects are few, or sorted within the time limit.

@@ -6,6 +6,12 @@ select r.revision, t.entity_type, t.kept_by, t.versions, t.moving, t.declared_by
   from search_outbox_types_revision r left join search_outbox_entity_types t on true
  order by t.entity_type collate "C"
 
+-- name: declared_of
+-- Reads: the same of these types alone.
+select r.revision, t.entity_type, t.kept_by, t.versions, t.moving, t.declared_by, t.declared_at
+  from search_outbox_types_revision r
+  left join search_outbox_entity_types t on t.entity_type = any (%(types)s::text[])
+
 -- name: declare
 -- The first one wins, and is read back by the next statement.
 insert into search_outbox_entity_types (entity_type, kept_by, versions, declared_by)

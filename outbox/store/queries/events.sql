@@ -296,12 +296,15 @@ select w.place::int
                   and d.entity_id = w.entity_id::{entity_id_type})
 
 -- name: lately_done
--- Reads: entities of a type among the newest done events, without those that were gone.
-select distinct on (entity_id) id, entity_type, entity_id::text
-  from (select id, entity_type, entity_id, op, read_found from search_outbox_events
-         where processed_at is not null order by processed_at desc limit 2000) newest
- where entity_type = %(entity_type)s and op <> 'delete' and read_found is not false
- limit %(most)s
+-- Reads: entities of these types among the newest done events, without those that were gone; so many of each type. A
+-- fan-out names none.
+select id, entity_type, entity_id
+  from (select id, entity_type, entity_id, row_number() over (partition by entity_type) as place
+          from (select distinct on (entity_type, entity_id) id, entity_type, entity_id::text as entity_id
+                  from (select id, entity_type, entity_id, op, read_found from search_outbox_events
+                         where processed_at is not null order by processed_at desc limit 2000) newest
+                 where entity_type = any (%(types)s::text[]) and op not in ('delete', 'fanout') and read_found is not false) entities) numbered
+ where place <= %(most)s
 
 -- name: refresh_again
 -- New refreshes of entities whose rows are someone else's by now.

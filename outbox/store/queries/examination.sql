@@ -36,6 +36,21 @@ select named.role
           from unnest(array['producer', 'projector', 'operator', 'reader']) as suffix) named
  where to_regrole(quote_ident(named.role)) is null
 
+-- name: may_create
+-- Reads: logins that may put functions into the schema of the outbox, and are not trusted anyway, as are
+-- superusers and the owners of the tables and of the schema. `everybody`: because PUBLIC may.
+select quote_ident(n.nspname) as schema, quote_ident(r.rolname) as role, everybody.may as everybody
+  from pg_class c
+  join pg_namespace n on n.oid = c.relnamespace
+  join pg_roles r on r.rolcanlogin and not r.rolsuper
+   and has_database_privilege(r.oid, current_database(), 'connect') and has_schema_privilege(r.oid, n.oid, 'create')
+   and not pg_has_role(r.oid, c.relowner, 'member') and not pg_has_role(r.oid, n.nspowner, 'member')
+ cross join lateral (select exists (select from aclexplode(n.nspacl) a
+                                     where a.grantee = 0 and a.privilege_type = 'CREATE') as may) everybody
+ where c.oid = 'search_outbox_events'::regclass
+ order by r.rolname
+ limit %(most)s
+
 -- name: looked_up_open
 -- Reads: is any of the first open rows without a payload?
 select exists (select from (
@@ -60,12 +75,13 @@ select at, detail ->> 'was' as was, detail ->> 'now' as now
 -- name: equal_versions
 -- Reads: entities of which two of the newest done events, or two open ones, have one version.
 select entity_type, entity_id::text as entity_id, event_version, count(*) as n
-  from ((select entity_type, entity_id, event_version from search_outbox_events
+  from ((select entity_type, entity_id, event_version, op from search_outbox_events
           where processed_at is not null order by processed_at desc limit %(most)s)
         union all
-        (select entity_type, entity_id, event_version from search_outbox_events
+        (select entity_type, entity_id, event_version, op from search_outbox_events
           where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
           order by seq limit %(most)s)) sample
+ where op <> 'fanout'
  group by entity_type, entity_id, event_version
 having count(*) > 1
  limit 5
@@ -82,7 +98,8 @@ select entity_type, entity_id::text as entity_id, max(event_version) as version,
 
 -- name: sample_of_entities
 -- Reads: ids to try the view with.
-select entity_type, entity_id::text as entity_id from search_outbox_events limit %(most)s
+select entity_type, entity_id::text as entity_id from search_outbox_events
+ where op <> 'fanout' limit %(most)s
 
 -- name: sample_of_view
 -- Reads: the same from the view itself, where there is no event yet.

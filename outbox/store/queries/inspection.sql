@@ -67,6 +67,27 @@ select fresh.n + retries.n + watched.suspects as lag,
        greatest(fresh.n, retries.n) >= %(most)s or watched.suspects >= %(head)s as capped
   from clock, fresh, retries, waiting, watched, longest_waiting, leased
 
+-- name: sample_fanouts
+-- Reads: open and failed fan-outs, the oldest up to a limit, and the open refreshes that they wrote; both by indexes that
+-- hold nothing else.
+with fanouts as materialized (
+    select failed_at, created_at, coalesce(fanout_written, 0) as written
+      from search_outbox_events where op = 'fanout' and processed_at is null order by seq limit %(head)s
+), refreshes as (
+    select count(*) as n
+      from (select from search_outbox_events
+             where fanout_id is not null and processed_at is null and failed_at is null limit %(most)s) counted
+)
+select count(*) filter (where failed_at is null) as open,
+       coalesce(sum(written) filter (where failed_at is null), 0)::bigint as written,
+       coalesce(greatest(extract(epoch from clock_timestamp() - greatest(least(
+           min(created_at) filter (where failed_at is null), clock_timestamp()), 'epoch')), 0), 0)::float8
+           as oldest_age_seconds,
+       count(*) filter (where failed_at is not null) as failed,
+       (select n from refreshes) as refreshes_open,
+       count(*) >= %(head)s or (select n from refreshes) >= %(most)s as capped
+  from fanouts
+
 -- name: sample_failed
 -- Reads: failed rows by reason, the newest ones first up to a limit.
 select coalesce(error_reason, ''), count(*)

@@ -123,28 +123,69 @@ select distinct p.oid::regprocedure::text
  where p.provolatile = 'v'
  order by 1
 
+-- name: unreadable
+-- Reads: what a view reads itself and the projector's role may not, as SQL writes it; nothing where there is no such role.
+select c.oid::regclass::text, r.rolname
+  from pg_roles as r
+  join pg_rewrite as w on w.ev_class = %(oid)s::oid
+  join pg_depend as d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass
+  join pg_class as c on c.oid = d.refobjid and c.oid not in (w.ev_class, %(source)s::oid)
+ where r.rolname = coalesce(nullif(current_setting('search_outbox.role_prefix', true), ''), 'search_outbox') || '_projector'
+   and not has_any_column_privilege(r.oid, c.oid, 'SELECT')
+ group by 1, 2
+ order by 1
+
 -- name: samples
 -- Reads: does a view take a random sample of a table?
 select r.ev_action::text like '%%{TABLESAMPLECLAUSE%%' from pg_rewrite as r where r.ev_class = %(oid)s::oid
 
--- name: installed
--- Reads: every trigger that `outbox attach` installed. A partition's own copy of one is not listed.
-select t.tgrelid::bigint as oid, n.nspname as schema, c.relname as relation, format('%%I.%%I', n.nspname, c.relname) as quoted,
-       t.tgname as name, t.tgenabled::text as enabled, t.tgargs as about,
-       p.oid::bigint as function_oid, f.nspname as function_schema, p.proname as function,
-       (select substring(s from '=(.*)') from unnest(p.proconfig) as s where s like 'search\_path=%%') as path,
-       position('"search_outbox_log" (' in p.prosrc) > 0 as to_log,
+-- name: _attached
+-- The table `c`, the function `p` and the trigger `t` of an attachment.
+       c.oid::bigint as oid, n.nspname as schema, c.relname as relation, format('%%I.%%I', n.nspname, c.relname) as quoted,
+       t.tgname as name, t.tgenabled::text as enabled,
+       coalesce(position('"search_outbox_log" (' in p.prosrc) > 0, to_regproc('search_outbox_enqueue_table') is not null)
+           as to_log,
+       coalesce(position('fanout_keys' in p.prosrc) > 0, true) as writes_fanouts,
        to_regproc('search_outbox_enqueue_table') is not null as log_is_on,
-       c.relkind = 'p' or exists (select from pg_inherits as i where t.tgrelid in (i.inhrelid, i.inhparent))
-           or exists (select from pg_subscription_rel as s where s.srrelid = t.tgrelid) as needs_row_triggers
+       c.relkind = 'p' or exists (select from pg_inherits as i where c.oid in (i.inhrelid, i.inhparent))
+           or exists (select from pg_subscription_rel as s where s.srrelid = c.oid) as needs_row_triggers
+
+-- name: installed
+-- Reads: what is attached, with its triggers; a row without a trigger where none is there. A table that is gone has no
+-- row, and a partition's own copy of a trigger is not listed.
+select a.id, a.entity_type, a.id_column, a.via, a.used, a.routing_column, a.columns, a.watched, a.per_row, a.path,
+       a.partitions, a.function, e.nspname as function_schema,
+-- include: _attached
+  from search_outbox_attachments as a
+  join pg_class as events on events.oid = to_regclass('search_outbox_events')
+  join pg_namespace as e on e.oid = events.relnamespace
+  join pg_class as c on c.oid = a.source
+  join pg_namespace as n on n.oid = c.relnamespace
+  left join pg_proc as p on p.proname = a.function and p.pronamespace = e.oid
+  left join pg_trigger as t on t.tgrelid = c.oid and t.tgfoid = p.oid and t.tgparentid = 0 and not t.tgisinternal
+ where a.closed_at is null
+ order by n.nspname, c.relname, a.attached_at, a.id, t.tgname
+
+-- name: strays
+-- Reads: triggers named as ours that no attachment explains: of release 0.1.0, or someone else's. `ours`: the function is
+-- the outbox's owner's.
+select null::bigint as id, t.tgargs as about, p.proname as function, f.nspname as function_schema, p.prosrc as body,
+       p.proowner = events.relowner as ours,
+       array(select (parse_ident(trim(name)))[1]
+               from unnest(p.proconfig) as s, string_to_table(substring(s from '=(.*)'), ',') as name
+              where s like 'search\_path=%%') as path,
+-- include: _attached
   from pg_trigger as t
   join pg_class as c on c.oid = t.tgrelid
   join pg_namespace as n on n.oid = c.relnamespace
   join pg_proc as p on p.oid = t.tgfoid
   join pg_namespace as f on f.oid = p.pronamespace
+  join pg_class as events on events.oid = to_regclass('search_outbox_events')
  where t.tgparentid = 0 and not t.tgisinternal
    and t.tgname like 'search\_outbox\_capture%%' and p.proname like 'search\_outbox\_capture%%'
- order by 2, 3, t.tgname
+   and not exists (select from search_outbox_attachments as a
+                    where a.closed_at is null and a.source = t.tgrelid and a.function = p.proname)
+ order by n.nspname, c.relname, p.oid, t.tgname
 
 -- name: read_relations
 -- Reads: a view and what it reads, itself or by way of other views, each with what it is; nothing where it is not there.

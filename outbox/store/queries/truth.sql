@@ -61,28 +61,43 @@ select w.place::int
          order by e.event_version desc, e.seq desc nulls last limit 1) n
  where n.op = 'upsert'
 
+-- name: _fanning
+-- Types of which a fan-out is open: nobody knows yet whom it touches, so each of their entities may have an event to come.
+fanning as materialized (
+    select distinct entity_type
+      from (select entity_type from search_outbox_events
+             where op = 'fanout' and processed_at is null and failed_at is null order by seq limit 10000) open_fanouts
+)
+
 -- name: open_of
--- Which of these entities have an open event now, by the entity index. A limit keeps the planner from joining: it read
--- the whole table.
+-- Which of these entities have an open event now, or may soon, by the entity index. A limit keeps the planner from joining:
+-- it read the whole table.
+with
+-- include: _fanning
 select w.place::int
   from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
  cross join lateral (
-        select from search_outbox_events e
-         where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
-           and e.processed_at is null and e.failed_at is null limit 1) o
+        (select from search_outbox_events e
+          where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type} and e.op <> 'fanout'
+            and e.processed_at is null and e.failed_at is null limit 1)
+        union all
+        (select from fanning f where f.entity_type = w.entity_type)
+        limit 1) o
 
 -- name: open_of_backlog
 -- The same without it: all open events up to a limit per scan. A first row with place 0 says that there are more.
-with backlog as materialized (
-    (select entity_type, entity_id from search_outbox_events
+with
+-- include: _fanning
+, backlog as materialized (
+    (select entity_type, entity_id, op from search_outbox_events
       where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
       order by seq limit %(most)s)
     union all
-    (select entity_type, entity_id from search_outbox_events
+    (select entity_type, entity_id, op from search_outbox_events
       where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
       order by next_retry_at limit %(most)s)
     union all
-    (select entity_type, entity_id from search_outbox_events
+    (select entity_type, entity_id, op from search_outbox_events
       where processed_at is null and failed_at is null and abandoned_count > 0
       order by abandoned_count, seq limit %(most)s)
 )
@@ -90,7 +105,10 @@ select 0 as place where (select count(*) from backlog) >= %(most)s
 union all
 select distinct w.place::int
   from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
-  join backlog b on b.entity_type = w.entity_type and b.entity_id = w.entity_id::{entity_id_type}
+  join backlog b on b.entity_type = w.entity_type and b.entity_id = w.entity_id::{entity_id_type} and b.op <> 'fanout'
+union
+select w.place::int
+  from unnest(%(types)s::text[]) with ordinality as w (entity_type, place) join fanning f on f.entity_type = w.entity_type
 
 -- name: failed_of
 -- The highest version among the failed events of these entities; a refresh was sent with the one that it drew.
@@ -99,7 +117,7 @@ select w.place::int, f.version
  cross join lateral (
         select max(greatest(e.event_version, e.read_version)) as version from search_outbox_events e
          where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
-           and e.failed_at is not null) f
+           and e.failed_at is not null and e.op <> 'fanout') f
  where f.version is not null
 
 -- name: backlog_waits

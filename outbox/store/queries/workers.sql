@@ -4,14 +4,14 @@
 -- Takes the worker id if it is free: new, its holder known dead, or silent for three of its own intervals.
 insert into search_outbox_workers as w
        (worker_id, start_id, host, pid, version, started_at, heartbeat_at, heartbeat_seconds, entity_types, state,
-        knows_types)
+        knows_types, projects)
 values (%(worker_id)s, %(start_id)s, %(host)s, %(pid)s, %(version)s, clock_timestamp(), clock_timestamp(),
-        %(heartbeat_seconds)s, %(entity_types)s, 'running', true)
+        %(heartbeat_seconds)s, %(entity_types)s, 'running', true, %(projects)s::json)
 on conflict (worker_id) do update
    set start_id = excluded.start_id, host = excluded.host, pid = excluded.pid, version = excluded.version,
        started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
        heartbeat_seconds = excluded.heartbeat_seconds, entity_types = excluded.entity_types, state = 'running',
-       rebuild_seen = null, server = null, knows_types = true
+       rebuild_seen = null, server = null, knows_types = true, projects = excluded.projects
  where w.start_id = excluded.start_id
     or w.start_id = %(dead_start_id)s
     or w.state = 'stopped'
@@ -22,6 +22,14 @@ returning start_id
 -- Who has this worker id now.
 select start_id, host, pid, extract(epoch from clock_timestamp() - heartbeat_at)::float8, heartbeat_seconds
   from search_outbox_workers where worker_id = %(worker_id)s
+
+-- name: others
+-- What the other workers that are not known to be gone write where.
+select w.projects, w.worker_id, w.start_id, w.host, w.pid,
+       extract(epoch from clock_timestamp() - w.heartbeat_at)::float8, w.heartbeat_seconds
+  from search_outbox_workers w
+ where w.start_id <> %(start_id)s and w.state <> 'stopped' and w.projects is not null
+   and w.heartbeat_at >= clock_timestamp() - make_interval(secs => 3 * w.heartbeat_seconds)
 
 -- name: beat
 -- A worker says that it lives, and what it writes to. No row = a later start has taken its id.

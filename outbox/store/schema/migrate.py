@@ -15,7 +15,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from outbox.errors import OutboxError, SchemaMismatch
 from outbox.policy.entity_type import BY_VIEW
 from outbox.policy.schema import SchemaState, SchemaStatus
-from outbox.store.attach import installed
+from outbox.store.attach import takeover
 from outbox.store.pool import connect
 from outbox.store.pooler import require_own_session
 from outbox.store.schema import adoption, declaring, event_log, files, state
@@ -57,8 +57,7 @@ def migrate(
         dropped = state.drop_slow(conn) if drop_slow_indexes else []
         if any(migration.name == declaring.MIGRATION for migration in pending) or not declaring.is_finished(conn):
             _tell_types(conn, view, say)
-        for command in installed.renewals(conn):
-            say(f"attached with --payload by release 0.1.0; to read its rows from the view instead run: {command}")
+        takeover.take_over(conn, say)
     return [*(migration.name for migration in pending), *(f"dropped index {name}" for name in dropped)]
 
 
@@ -81,7 +80,10 @@ def finish(database_url: str, view: str, say: Say = lambda _: None) -> list[str]
     """The second step of the upgrade; answers which types to backfill."""
     with migration_connection(database_url) as conn, only_one(conn, say):
         _refuse_strange(check_schema(conn))
-        return declaring.finish(conn, view)
+        types = declaring.finish(conn, view)
+        for command in takeover.rewrite(conn, view):
+            say(f"this role could not renew a query's triggers; as the table's owner run: {command}")
+        return types
 
 
 def turn_log_off(database_url: str, say: Say = lambda _: None) -> list[str]:

@@ -128,6 +128,7 @@ _ACTS: Final = {
     "REPLAY_BATCH_ITEM": "Replayed",
     "REPLAY_BATCH_SKIPPED": "Left out of a replay",
     "EVENT_DISCARDED": "Discarded",
+    "EVENT_DELETED": "Deleted by SQL",
     "EVENT_REQUESTED": "Asked for",
     "PAYLOAD_UNMASKED": "Payload unmasked",
 }

@@ -22,7 +22,7 @@ def login_page(request: Request) -> Response:
 
 def login(request: Request, form: routing.Sent) -> Response:
     gate: AccessGate = request.app.state.gate
-    entry = gate.holder(request, str(form.get("token") or "").strip())
+    entry = gate.holder(request, str(form.get("token") or "").strip(), login=True)
     wanted = _inside(str(form.get("next") or ""))
     if entry is None or gate.sessions is None:
         return render(request, "login.html", status_code=401, wrong=True, next=wanted)

@@ -55,6 +55,8 @@ def ops(asked: Annotated[OpsQuery, Query()], at: At) -> Response:
             "recent_audit": acts,
             "workers": status.workers,
             "pauses": status.pauses,
+            "fanouts": status.fanouts,
+            "unattached": status.unattached,
             "stream": None if status.stream is None else status.stream.as_json(),
             "sampled_at": status.sampled_at,
             "stale": reading.problem or None,
@@ -243,13 +245,26 @@ def attention(status: QueueStatus) -> Iterator[Attention]:
         reasons = sorted(status.failed_by_reason.items(), key=lambda pair: -pair[1])[:3]
         told = ", ".join(f"{templating.count(n)} {reason or 'without a reason'}" for reason, n in reasons)
         yield Attention("bad", what, told, "/ops/queue/failures", "See the groups")
-    if status.rebuild:
-        tone_of = "bad" if "is broken" in status.rebuild else "info"
-        yield Attention(tone_of, "An index is being rebuilt", f"{status.rebuild}.", "/ops/verify", "Index")
+    yield from _documents(status)
     for row in status.pauses:
         if row["kind"] == "pause":
             scope = "Everything" if row["scope"] == "*" else str(row["scope"]).removeprefix("type:")
             yield Attention("warn", f"{scope} is paused", f"by {row['by']}: {row['reason']}", "#pauses", "Pauses")
+
+
+def _documents(status: QueueStatus) -> Iterator[Attention]:
+    if status.fanouts.failed:
+        what = templating.plural(status.fanouts.failed, "fan-out has", "fan-outs have") + " failed"
+        told = "Documents that its change touches are stale until it is replayed."
+        yield Attention("bad", what, told, "/ops/queue/failures", "See the groups")
+    if status.unattached:
+        are = templating.plural(len(status.unattached), "table is", "tables are")
+        what = f"{are} read by the view and not attached"
+        told = f"{', '.join(status.unattached[:SHOWN])}: documents go stale. Run `outbox doctor`."
+        yield Attention("bad", what, told, "/ops/queue/system", "System")
+    if status.rebuild:
+        tone_of = "bad" if "is broken" in status.rebuild else "info"
+        yield Attention(tone_of, "An index is being rebuilt", f"{status.rebuild}.", "/ops/verify", "Index")
 
 
 PAGES: Final = (Endpoint("GET", HOME, overview, VIEWER, takes=routing.EVENT_FIELDS),)

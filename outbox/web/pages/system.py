@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from outbox.ops.status import in_fanouts
 from outbox.policy.drift import DRIFT, Kind
 from outbox.policy.reindex import Rebuild
 from outbox.ports import Level
@@ -29,6 +30,7 @@ def system_page(request: Request) -> Response:
         "system.html",
         reading=reading,
         status=reading.value.status,
+        fanouts=in_fanouts(reading.value.status.fanouts),
         settings=[(name, told["value"], told["source"]) for name, told in settings.redacted().items()],
         python=platform.python_version(),
         findings=sorted(at.findings().value, key=lambda found: _ORDER.index(found.level)),

@@ -11,9 +11,12 @@ import pytest
 
 from outbox.daemon import startup as module
 from outbox.daemon.startup import Enrolment
-from outbox.errors import DatabaseDown, WorkerIdTaken
+from outbox.errors import DatabaseDown, OtherTarget, WorkerIdTaken
 from outbox.facts import Beat, DatabaseLost, Fact, Warned
-from outbox.ports import Holder
+from outbox.policy.projection import Projects
+from outbox.ports import Holder, Other
+
+HERE = Projects("articles")
 
 
 def holder(start_id: UUID, host: str, pid: int, silent_seconds: float) -> Holder:
@@ -29,6 +32,8 @@ class FakeRegister:
     beats: list[bool | Exception] = field(default_factory=list)
     seen: int = 0
     told: str | None = None
+    others_found: list[list[Other]] = field(default_factory=list)
+    left: int = 0
 
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool:
         return self.holder() is None or dead_start_id is not None
@@ -43,7 +48,11 @@ class FakeRegister:
             raise answer
         return answer
 
-    def leave(self) -> None: ...
+    def others(self) -> list[Other]:
+        return self.others_found.pop(0) if self.others_found else []
+
+    def leave(self) -> None:
+        self.left += 1
 
 
 class Waiting(threading.Event):
@@ -66,7 +75,7 @@ def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
     stop = Waiting(register)
     if stopped:
         stop.set()
-    Enrolment(register, "w1", "1", 1.0, [], facts.append).enter(stop)
+    Enrolment(register, "w1", "1", 1.0, [], HERE, facts.append).enter(stop)
     return facts
 
 
@@ -107,8 +116,37 @@ def test_a_worker_whose_id_was_taken_over_leaves_and_one_that_was_cut_off_stays(
     register = FakeRegister(beats=[True, DatabaseDown("away"), True, False])
     lost: list[bool] = []
     stop = threading.Event()
-    enrolment = Enrolment(register, "w1", "1", 0.001, [], facts.append, server=lambda: "OpenSearch 2.19.6")
+    enrolment = Enrolment(register, "w1", "1", 0.001, [], HERE, facts.append, server=lambda: "OpenSearch 2.19.6")
     enrolment.run(stop, lambda: lost.append(True))
     assert lost == [True]
     assert register.told == "OpenSearch 2.19.6"
     assert [type(fact) for fact in facts] == [DatabaseLost, Warned]
+
+
+def other(start_id: UUID, host: str, silent_seconds: float, index: str = "elsewhere") -> list[Other]:
+    return [Other(Projects(index).stored(), "w2", holder(start_id, host, 4_000_000, silent_seconds))]
+
+
+def beside(*looks: list[Other]) -> tuple[FakeRegister, list[Fact]]:
+    facts: list[Fact] = []
+    register = FakeRegister(others_found=list(looks))
+    Enrolment(register, "w1", "1", 1.0, [], HERE, facts.append).enter(Waiting(register))
+    return register, facts
+
+
+def test_a_worker_that_writes_elsewhere_and_lives_refuses_the_start_which_leaves_nothing_behind() -> None:
+    start = uuid4()
+    with pytest.raises(OtherTarget, match="w2 on far writes every entity type to elsewhere, and this one to articles"):
+        beside(other(start, "far", 0.5), other(start, "far", 0.9), other(start, "far", 0.1))
+
+
+def test_one_that_falls_silent_or_is_known_dead_or_writes_to_the_same_index_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = uuid4()
+    register, facts = beside(other(start, "far", 0.5), other(start, "far", 2.9))
+    assert register.left == 2, "meanwhile it is not in the way of others"
+    assert [fact.event for fact in facts if isinstance(fact, Warned)] == ["worker.other_target"]
+    assert beside(other(start, "far", 0.5, "articles"))[1] == []
+    monkeypatch.setattr(module, "pid_alive", lambda _: False)
+    assert beside(other(start, socket.gethostname(), 0.5))[1] == []

@@ -449,8 +449,8 @@ class View:
     def exists(self) -> bool:
         return True
 
-    def has_type(self, entity_type: str) -> bool:
-        return True
+    def types_in_view(self, types: Sequence[str]) -> set[str]:
+        return set(types)
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> dict[UUID, Document]:
         self.reads += 1

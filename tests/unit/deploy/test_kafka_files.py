@@ -81,7 +81,9 @@ def test_the_connectors_file_is_what_the_program_prints() -> None:
 def test_containers_have_the_versions_that_are_tested() -> None:
     version = KAFKA_VERSION
     assert {SERVICES[name]["image"] for name in ("kafka", "topic")} == {f"apache/kafka:{version}"}
-    assert f"FROM apache/kafka:{version}\n" in DOCKERFILE
+    assert f"ARG KAFKA={version}\n" in DOCKERFILE
+    assert "FROM apache/kafka:${KAFKA}\n" in DOCKERFILE
+    assert re.search(r"maven-dependency-plugin:\d+\.\d+\.\d+:copy", DOCKERFILE)
     assert f"ARG VERSION={DEBEZIUM.version}\nARG SHA256={DEBEZIUM.artifacts[0].sha256}\n" in DOCKERFILE
 
 

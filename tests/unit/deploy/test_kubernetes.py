@@ -121,10 +121,11 @@ def test_services_budget_and_policy_select_the_pods(folder: str) -> None:
 
 
 def test_the_monitor_scrapes_the_projectors_port_under_the_job_that_the_rules_ask_for() -> None:
-    monitor = of("overlays/production", "ServiceMonitor")["spec"]
-    service = of("overlays/production", "Service", "outbox-projector")
-    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert monitor["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
+    for name in ("outbox-projector", "outbox-console"):
+        monitor = of("overlays/production", "ServiceMonitor", name)["spec"]
+        service = of("overlays/production", "Service", name)
+        assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        assert monitor["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
     assert any('job="outbox-projector"' in rule["expr"] for group in groups() for rule in group["rules"])
 
 

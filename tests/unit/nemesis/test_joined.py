@@ -1,6 +1,7 @@
 """The joined and the routed part of the load: what they write, in which order they commit, what the ledger says."""
 
 import random
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from labs.ledger import Ledger
-from tests.nemesis import joined, routed
+from tests.nemesis import joined, linked, routed
 from tests.nemesis.joined import FIRST, SECOND, Connection, Pairs
 
 
@@ -54,7 +55,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined, "MOST_SECONDS_APART", 0.0)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
 
 def pair(load: Pairs, dice: random.Random, *breaks: str) -> tuple[list[str], list[Scripted]]:
@@ -135,7 +136,24 @@ def test_an_order_moves_only_to_a_customer_that_nobody_changes_and_waits_for_non
 
 
 def test_half_of_the_events_carry_payloads_and_a_fifth_are_of_the_routed_type() -> None:
-    pairs = (joined.SHARE_OF_ACTS * joined.EVENTS, routed.SHARE_OF_ACTS * routed.EVENTS)
-    single = 1 - joined.SHARE_OF_ACTS - routed.SHARE_OF_ACTS
-    of_joined, of_routed = (events / (single + sum(pairs)) for events in pairs)
-    assert (0.25 < of_joined < 0.3, 0.2 < of_routed < 0.22) == (True, True)
+    parts = (joined, routed, linked)
+    pairs = [part.SHARE_OF_ACTS * part.EVENTS for part in parts]
+    single = 1 - sum(part.SHARE_OF_ACTS for part in parts)
+    of_joined, of_routed, of_linked = (events / (single + sum(pairs)) for events in pairs)
+    assert (0.25 < of_joined < 0.3, 0.19 < of_routed < 0.22, 0.07 < of_linked < 0.1) == (True, True, True)
+
+
+def test_whoever_renames_asks_for_no_refresh_and_half_of_the_renames_commit_last(ledger: Ledger) -> None:
+    load, dice = linked.pairs(ledger), random.Random(8)
+    both = [pair(load, dice)[1] for _ in range(200)]
+    assert {query for first, second in both for query in first.refreshed + second.refreshed} == set()
+    assert {query for first, _ in both for query in first.said} == {linked.RENAME, linked.RENAME_HOUSE}
+    assert 60 < load.swapped < 140
+    assert ledger.entries == []
+
+
+def test_a_link_is_made_without_waiting_for_the_rename_that_it_overlaps(ledger: Ledger) -> None:
+    load, dice = linked.pairs(ledger), random.Random(9)
+    seconds = {query for _ in range(200) for query in pair(load, dice)[1][1].said}
+    assert seconds == {linked.MOVE_AUTHOR, linked.MOVE_BOOK, linked.REMOVE_BOOK, linked.ADD_BOOK}
+    assert [query for query in seconds if "skip locked" not in query] == [linked.ADD_BOOK]

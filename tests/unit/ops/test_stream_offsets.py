@@ -1,7 +1,7 @@
 """Kafka's offsets where people read them: the status, waiting until it is caught up, the doctor."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -22,6 +22,7 @@ class FakeOffsets:
     members: list[GroupReader] = field(default_factory=list)
     topic: str = "events"
     group: str = "search"
+    most_open: int = 100
 
     def read(self) -> Sequence[PartitionOffsets]:
         if self.down:
@@ -86,6 +87,12 @@ def test_a_connector_that_is_stopped_is_said_although_nothing_waits_in_the_topic
         "safe_bytes": None,
     }
     assert in_kafka(read_stream(FakeOffsets(places((0, 10, 10))))) == "; nothing waits in Kafka"
+
+
+def test_a_partition_that_rests_is_said_with_its_reason() -> None:
+    rests = replace(read_stream(FakeOffsets(places((0, 10, 4)))), resting={0: "too much is open"})
+    assert in_kafka(rests) == "; 6 records to be read from Kafka; partition 0 rests: too much is open"
+    assert rests.as_json()["resting"] == {"0": "too much is open"}
 
 
 def test_waiting_counts_the_records_that_were_there_at_first() -> None:

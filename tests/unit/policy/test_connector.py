@@ -26,6 +26,9 @@ class Connect:
     def status(self, name: str) -> dict[str, object] | None:
         return self.state
 
+    def is_open(self) -> bool:
+        return False
+
 
 def examined(found: dict[str, str] | None, status: dict[str, object] | None = None) -> list[tuple[Level, str, str]]:
     check = ConnectorCheck(Connect(found, status or RUNNING), PLAN)

@@ -15,6 +15,7 @@ ALLOWED = {
     "producers/writing.py: call.by_percent.encode()": "the same",
     "store/attach/installed.py: each.quoted_table": "a table's name, which PostgreSQL has quoted",
     "store/attach/via.py: via": "the query that the owner of a table attaches",
+    "store/fanouts.py: (text or '').replace('%', '%%')": "a table and a query, from a table that only the owner writes",
     "store/entity_events.py: self.id_type": _TYPE,
     "store/attach/documents_view.py: column.shown": _TYPE,
     "store/filters.py: sql.replace('{entity_id_type}', type_name)": _TYPE,

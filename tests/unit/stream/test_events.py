@@ -1,9 +1,9 @@
 """Records through the real projector: what is closed, stored or handed out again, and in which order."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pytest
@@ -21,7 +21,7 @@ from outbox.stream.partitions import LONGEST_REST_SECONDS, Handed, Partitions, S
 from tests.fakes import NoView
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record
+from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, described
 from tests.fixtures.sinks import MemorySink
 
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f")
@@ -37,6 +37,7 @@ class MemoryRecords:
     rows: dict[str, RecordRow] = field(default_factory=dict)
     away: bool = False
     deletes: dict[str, int] = field(default_factory=dict)
+    running: set[int] = field(default_factory=set)
     asked: list[int] = field(default_factory=list)
     before: Callable[[], None] = lambda: None
 
@@ -56,6 +57,17 @@ class MemoryRecords:
         newer = {event.id: self.deletes.get(event.entity_id, -1) for event in events}
         return {e.id: NewerDelete(newer[e.id], None) for e in events if newer[e.id] > e.event_version}
 
+    def open_events(self, topic: str) -> Mapping[int, int]:
+        if self.away:
+            raise DatabaseDown("away")
+        waiting = (row for row in self.rows.values() if not isinstance(row.settlement, Done | Failed))
+        return Counter(int(row.key.split(":")[2]) for row in waiting)
+
+    def unseen(self, transactions: Iterable[int]) -> set[int]:
+        if self.away:
+            raise DatabaseDown("away")
+        return self.running.intersection(transactions)
+
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
         return set()
 
@@ -74,7 +86,9 @@ class MemoryRecords:
 class Bench:
     """One worker over partitions that the test fills."""
 
-    def __init__(self, *partitions: int, batch_size: int = 500, documents: DocumentSource | None = None) -> None:
+    def __init__(
+        self, *partitions: int, batch_size: int = 500, documents: DocumentSource | None = None, **options: int
+    ) -> None:
         self.sink = MemorySink()
         self.records = MemoryRecords()
         self.clock = Time()
@@ -86,6 +100,7 @@ class Bench:
             lambda: NOW,
             batch_bytes=1_000_000,
             stopped_types=lambda: self.stopped,
+            **options,
         )
         self.worker = InProcess(
             Parts(self.store, self.sink, documents or NoView(), clock=self.clock, batch_size=batch_size)
@@ -341,8 +356,8 @@ class View:
     def exists(self) -> bool:
         return True
 
-    def has_type(self, entity_type: str) -> bool:
-        return True
+    def types_in_view(self, types: Sequence[str]) -> set[str]:
+        return set(types)
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         if self.down:
@@ -478,13 +493,43 @@ def test_tombstones_between_events_pass_with_them() -> None:
     assert (bench.committable(), bench.ids()) == (3, {"a", "b"})
 
 
-def test_records_of_a_paused_entity_type_become_rows_and_the_others_go_on() -> None:
-    bench = Bench()
+def test_records_of_a_paused_entity_type_rest_in_the_topic_and_other_partitions_go_on() -> None:
+    bench = Bench(0, 1)
     bench.stopped = frozenset({"block"})
     block = a_record(1, "b", entity_type="block", key=b"block:b")
-    bench.arrive(a_record(0, "a"), block, a_record(2, "c"))
+    bench.arrive(a_record(0, "a"), block, a_record(2, "c"), a_record(3, "d", number=1))
+    while bench.worker.run() is not None:
+        pass
+    assert (bench.ids(), bench.stored()) == ({"a", "d"}, [])
+    assert (bench.committable(0), bench.committable(1)) == (1, 4)
+    bench.clock.passes(1.0)
+    assert bench.worker.run() is None, "the pause goes on"
+    bench.stopped = frozenset()
+    bench.clock.passes(1.0)
     bench.worker.run()
-    assert (bench.ids(), bench.stored(), bench.committable()) == ({"a", "c"}, ["0:1"], 3)
+    assert (bench.committable(0), bench.stored()) == (3, [])
+
+
+def test_a_partition_with_many_open_events_rests_and_the_topic_keeps_what_follows() -> None:
+    """A mapping that refuses everything: the brake holds what is over its limit, and rows would be without end."""
+    bench = Bench(0, 1, batch_size=50, most_open=100)
+    bench.sink.refuse = lambda action: BUSY if action.id < "article:5" else None
+    bench.arrive(*(a_record(n, f"{n:05}") for n in range(1_000)))
+    bench.arrive(*(a_record(n, f"7{n:04}", number=1) for n in range(100)))
+    for _ in range(100):
+        bench.worker.run(limit=50)
+        bench.clock.passes(1.0)
+        bench.store.tend(TOPIC, bench.clock())
+    assert (len(bench.records.rows), bench.committable(0), bench.committable(1)) == (100, 100, 100)
+    (held,) = [partition.held for partition in bench.partitions.all() if partition.held]
+    assert held == "100 of its events wait in PostgreSQL, and 100 may (KAFKA_MAX_OPEN_EVENTS)"
+    bench.records.rows.clear()  # the table lane has done them
+    bench.refuse()
+    for _ in range(30):
+        bench.store.tend(TOPIC, bench.clock())
+        bench.worker.run(limit=50)
+        bench.clock.passes(1.0)
+    assert bench.committable(0) == 1_000
 
 
 def test_the_first_batch_of_a_suspect_partition_becomes_rows_unsent_and_the_next_one_is_sent() -> None:
@@ -601,3 +646,27 @@ def test_the_databases_clock_goes_on_while_it_is_down_and_is_not_the_machines() 
     with pytest.raises(DatabaseDown):
         time.tend()
     assert time.now() == NOW + 3600
+
+
+def test_a_lookup_waits_for_its_transaction_and_what_brings_its_payload_does_not() -> None:
+    def record(n: int, op: str, transaction: int) -> MadeRecord:
+        made = described(a_record(n, str(n), op, value=b"{}" if op == UPSERT else None, number=n // 10))
+        event = made.of_headers[1][1] or b""
+        return replace(made, of_headers=(made.of_headers[0], ("event", event[:-1] + b", %d]" % transaction)))
+
+    bench = Bench(0, 1)
+    bench.records.running = {7, 8}
+    bench.arrive(record(0, UPSERT, 7), record(1, DELETE, 6), record(2, DELETE, 7), record(3, UPSERT, 6))
+    bench.arrive(record(10, UPSERT, 8))
+    while bench.worker.run() is not None:
+        pass
+    assert (bench.committable(0), bench.committable(1)) == (2, 11)
+    bench.clock.passes(1.0)
+    bench.records.away = True
+    assert bench.worker.run() is None, "it cannot be known now"
+    bench.records.away = False
+    bench.records.running = set()
+    for _ in range(9):
+        bench.clock.passes(1.0)
+        bench.worker.run()
+    assert bench.committable(0) == 4

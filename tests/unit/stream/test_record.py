@@ -41,6 +41,18 @@ def test_what_follows_the_known_fields_of_the_header_is_left_to_later_releases()
     assert record.read(longer, NOW) == record.read(made, NOW)
 
 
+@pytest.mark.parametrize(
+    ("behind", "transaction"), [(b", 771]", 771), (b", null]", None), (b', "x"]', None), (b", -1]", None), (b"]", None)]
+)
+def test_the_transaction_follows_the_known_fields(behind: bytes, transaction: int | None) -> None:
+    made = described(a_record(1))
+    event = (made.of_headers[1][1] or b"")[:-1] + behind
+    found = replace(made, of_headers=(made.of_headers[0], ("event", event)))
+    assert record.read(found, NOW).transaction == transaction
+    assert record.read_all([found, found], NOW) == [record.read(found, NOW)] * 2
+    assert record.read_all([found, made], NOW) == [record.read(found, NOW), record.read(made, NOW)]
+
+
 def test_headers_of_null_columns_are_as_if_they_were_not_there() -> None:
     event = record.read(a_record(0, routing=None, traceparent=None, has_payload=None), NOW).event
     assert (event.routing, event.traceparent, event.payload) == (None, None, b'{"n": 1}')
@@ -92,6 +104,7 @@ def with_event(text: str) -> MadeRecord:
 HUGE = b"{" + b" " * record.LARGEST_BYTES
 UNREADABLES = {
     "no headers at all": (MadeRecord(3), "header id is missing"),
+    "a null event and nothing else": (MadeRecord(3, of_headers=(("event", None),)), "header id is missing"),
     "one header missing": (without(a_record(3), "op"), "header op is missing"),
     "no version": (without(a_record(3), "event_version"), "event_version is missing"),
     "a null header": (a_record(3, op=None), "a header is not UTF-8 text"),  # type: ignore[arg-type]

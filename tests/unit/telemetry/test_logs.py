@@ -80,6 +80,11 @@ def settled(token: UUID = TOKEN, **counts: int) -> facts.BatchSettled:
 LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     (facts.WorkerStarted("w1", "0.1.0", 2, "articles"), "worker.started", {"lanes": 2, "version": "0.1.0"}),
     (facts.WorkerDraining("SIGTERM", 25.0), "worker.draining", {"reason": "SIGTERM"}),
+    (
+        facts.FannedOut(uuid4(), "article", "public.authors", 2000, False),
+        "fanout.page",
+        {"counts": {"refreshes": 2000}, "source": "public.authors", "last": False},
+    ),
     (facts.WorkerStopped(True, 0, 12.34), "worker.stopped", {"clean": True, "uptime_seconds": 12.3}),
     (facts.BatchClaimed(TOKEN, 0, 500, 0.0042), "batch.claimed", {"counts": {"claimed": 500}, "duration_ms": 4.2}),
     (settled(done=500), "batch.settled", {"counts": {"done": 500}, "duration_ms": 20.0, "batch": str(TOKEN)}),
@@ -180,6 +185,16 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     ),
     (facts.IndexVerified({"stale": 1}, 5, 0.1), "verify.done", {"level": "warning"}),
     (facts.Warned("x.y", "look", {"level": 3}), "x.y", {"message": "look", "level": "warning", "level_": 3}),
+    (
+        facts.AccessJudged(facts.AccessVerdict.LOGGED_IN, "10.0.0.9", "alice", "operator"),
+        "console.access",
+        {"verdict": "logged_in", "name": "alice", "role": "operator", "client": "10.0.0.9", "level": "info"},
+    ),
+    (
+        facts.AccessJudged(facts.AccessVerdict.WRONG_TOKEN, "10.0.0.9"),
+        "console.access",
+        {"verdict": "wrong_token", "client": "10.0.0.9", "level": "warning"},
+    ),
     (facts.EventsReplayed(TOKEN, "cli", 5, 1, "alice"), "replay.dispatched", {"by": "alice"}),
     (facts.ReplaySettled(TOKEN, "settled", 4, 1, 0, 3.0), "replay.settled", {"status": "settled"}),
     (facts.TablePruned("search_outbox_events", 500, True, 0.1), "prune.done", {"counts": {"pruned": 500}}),

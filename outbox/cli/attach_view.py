@@ -1,0 +1,99 @@
+"""`outbox attach --from-view`: shows what the view of documents needs, asks, and installs it. It holds no SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from outbox import cli
+
+if TYPE_CHECKING:
+    from outbox.ports import PlannedAttachment, ViewPlan
+
+_COLUMNS = ["TABLE", "TYPE", "BY", "UPDATES OF", "BECAUSE", "STATE"]
+
+
+def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
+    """All of it, or nothing."""
+    with cli.open_desk() as desk:
+        plan, script = desk.view.plan()
+        if json and (dry_run or plan.problems):
+            cli.as_json(_record(plan, script))
+        elif not json:
+            _show(plan)
+        _refuse(plan)
+        if dry_run or not plan.to_do:
+            _conclude(plan, json=json and not dry_run, record=_record(plan, script))
+            return
+        number = len(plan.to_do)
+        cli.confirm(f"Install {number} attachment{'' if number == 1 else 's'}?", yes=yes)
+        plan = desk.view.attach(plan)
+    cli.answer(_record(plan, script), lambda: _tell(plan), json=json)
+
+
+def script_of_view() -> str:
+    """The SQL that installs it, for a migration tool."""
+    with cli.open_desk() as desk:
+        plan, script = desk.view.plan()
+    _refuse(plan)
+    return script
+
+
+def _refuse(plan: ViewPlan) -> None:
+    if plan.problems:
+        from outbox.store.attach.from_view import CannotDerive  # noqa: PLC0415
+
+        raise CannotDerive(list(plan.problems))
+
+
+def _conclude(plan: ViewPlan, *, json: bool, record: dict[str, Any]) -> None:
+    if json:
+        cli.as_json(record)
+    elif not plan.to_do:
+        cli.note("everything that the view reads is attached")
+
+
+def _show(plan: ViewPlan) -> None:
+    cli.table(_COLUMNS, map(_row, plan.attachments))
+    for each in plan.attachments:
+        for note in each.result.notes if each.state != "there" else ():
+            cli.note(f"note: {each.result.attachment.table}: {note}")
+    for text in plan.by_hand:
+        cli.note(f"note: attached by hand: {text}")
+    for text in plan.unneeded:
+        cli.note(f"note: the view does not need {text} (`outbox detach` removes it)")
+
+
+def _row(each: PlannedAttachment) -> list[object]:
+    how = each.result.attachment
+    by = how.id_column if how.via is None else how.via
+    return [how.table, how.entity_type, by, ", ".join(how.columns) or "all columns", each.reason, each.state]
+
+
+def _tell(plan: ViewPlan) -> None:
+    cli.line(f"attached: {len(plan.to_do)}; every change that the view reads is an event from now on")
+    if plan.next:
+        cli.line("the tables have rows already; to write their documents run:")
+    for command in plan.next:
+        cli.line(f"  {command}")
+
+
+def _record(plan: ViewPlan, script: str) -> dict[str, Any]:
+    attachments = [
+        {
+            "table": each.result.attachment.table,
+            **each.result.attachment.how(),
+            "reason": each.reason,
+            "state": each.state,
+            "rows": each.result.there.rows,
+            "notes": each.result.notes,
+        }
+        for each in plan.attachments
+    ]
+    return {
+        "attachments": attachments,
+        "problems": plan.problems,
+        "unneeded": plan.unneeded,
+        "by_hand": plan.by_hand,
+        "next": plan.next,
+        "sql": script,
+    }

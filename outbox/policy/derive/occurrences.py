@@ -1,0 +1,54 @@
+"""Owns the parts of a branch: table occurrences and the conditions between them, each with what is around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from outbox.policy.derive.facts import Relation
+from outbox.policy.derive.terms import ColumnRef, Term
+
+
+class NotReadable(Exception):
+    """The view has something that nothing can be derived from."""
+
+
+@dataclass(eq=False, slots=True)
+class Occurrence:
+    """A table as often as it is joined; or a function that returns rows, whose call is in `call`."""
+
+    number: int
+    relation: Relation | None
+    regions: frozenset[int]
+    frames: frozenset[int]
+    reads: set[int] = field(default_factory=set)
+    """Numbers of columns; 0 is the whole row."""
+    call: Term | None = None
+    width: int = 0
+    """The number of columns of those rows."""
+
+    def column(self, number: int) -> str:
+        return self.relation.columns[number].quoted if self.relation is not None else f"c{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """It holds for all rows that matter, once its regions are not empty. Null never meets it. `same_text`: two
+    columns with one text. `presence`: no condition, but a function beside the row that it is called with."""
+
+    term: Term
+    regions: frozenset[int]
+    occurrences: frozenset[int]
+    equality: bool = False
+    same_text: tuple[ColumnRef, ColumnRef] | None = None
+    presence: bool = False
+
+
+class Place(NamedTuple):
+    """What is around a part of the view."""
+
+    regions: frozenset[int] = frozenset()
+    frames: frozenset[int] = frozenset()
+
+    def within(self, *regions: int) -> Place:
+        return self._replace(regions=self.regions | set(regions))

@@ -1,0 +1,225 @@
+"""Owns `outbox attach --from-view`: which attachments the view of documents needs beside those that are there.
+
+All of them are installed in one transaction, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from outbox.errors import Conflict, OutboxError, SchemaMismatch
+from outbox.policy.derive.derivation import Derivation, Derived, NotDerived, derive
+from outbox.policy.derive.paths import Hop
+from outbox.ports import Attachment, AttachResult, PlannedAttachment, ViewPlan
+from outbox.store.attach import attach, installed, tables
+from outbox.store.attach.installed import Installed
+from outbox.store.attach.tables import CannotAttach, SourceTable
+from outbox.store.attach.via import LARGE_ROWS
+from outbox.store.attach.view_reads import read_catalogue
+from outbox.store.queries import queries
+from outbox.store.schema.patience import in_transaction
+from outbox.store.view_shape import MATERIALISED, NEEDED_COLUMNS
+
+Connection = psycopg.Connection[Any]
+
+
+class CannotDerive(CannotAttach):
+    """The attachments that the view needs cannot all be derived from it, so nothing was attached. Do what is listed for
+    each, then run the command again."""
+
+
+class ViewChanged(Conflict):
+    """The view or the attachments changed since the plan was shown; nothing was attached. Run the command again."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan with what installs it."""
+
+    plan: ViewPlan
+    ready: tuple[attach.Prepared, ...]
+
+    def script(self) -> str:
+        return "".join(each.script() for each in self.ready)
+
+
+def plan(conn: Connection, view: str) -> Planned:
+    """Derive, and have PostgreSQL check each attachment. Changes nothing."""
+    derived = _derived(conn, view)
+    there = installed.installed(conn)
+    by_hand, uncovered = _split(derived.refused, there)
+    problems = [*derived.problems, *map(_told, uncovered)]
+    planned: list[PlannedAttachment] = []
+    ready: list[attach.Prepared] = []
+    for each in derived.attachments:
+        try:
+            made, done = _planned(conn, each, view, there)
+        except SchemaMismatch:
+            raise
+        except OutboxError as error:
+            problems += _why(each, error)
+        else:
+            planned.append(made)
+            ready += [done] if made.state != "there" else []
+    needed = {(each.relation.oid, each.entity_type, each.way.id_column, each.way.via) for each in derived.attachments}
+    unneeded = (
+        each
+        for each in there
+        if (each.oid, *each.attachment.way) not in needed and each not in by_hand and not each.attachment.older
+    )
+    return Planned(
+        ViewPlan(
+            tuple(planned),
+            tuple(dict.fromkeys(problems)),
+            tuple(f"{each.attachment.table} as {each.attachment.shown}" for each in unneeded),
+            tuple(f"{each.attachment.table} as {each.attachment.shown}" for each in by_hand),
+        ),
+        tuple(ready),
+    )
+
+
+def attach_all(conn: Connection, view: str, shown: ViewPlan | None = None) -> ViewPlan:
+    """Install what the view needs. `shown`: only if it is still the plan that someone has agreed to."""
+    found = plan(conn, view)
+    if found.plan.problems:
+        raise CannotDerive(list(found.plan.problems))
+    if shown is not None and _steps(shown) != _steps(found.plan):
+        raise ViewChanged()
+    if found.ready:
+        in_transaction(conn, *(lambda each=each: each.run(conn) for each in found.ready))
+    return found.plan
+
+
+def _steps(plan: ViewPlan) -> list[tuple[Attachment, str]]:
+    return [(each.result.attachment, each.state) for each in plan.attachments]
+
+
+def _derived(conn: Connection, view: str) -> Derivation:
+    name = sql.Identifier(*view.split(".")).as_string(conn)
+    row = conn.execute(queries("view_reads")["view_oid"], {"view": name}).fetchone()
+    if row is None or row[0] is None:
+        return Derivation(problems=(f"there is no view {view}. Create it first; docs/documents.md shows one.",))
+    catalogue = read_catalogue(conn, row[0])
+    kind, columns = catalogue.relations[row[0]].kind, catalogue.relations[row[0]].columns.values()
+    if kind == "m":
+        return Derivation(problems=(f"{view} {MATERIALISED}",))
+    if kind != "v":
+        return Derivation(
+            problems=(f"{view} is no view. Attach it by itself: outbox attach {view} --type TYPE --id ID",)
+        )
+    if missing := NEEDED_COLUMNS - {each.name for each in columns}:
+        return Derivation(
+            problems=(f"{view} lacks {', '.join(sorted(missing))}. docs/documents.md says what they are.",)
+        )
+    rows = conn.execute(queries("coverage")["ignored_columns"]).fetchall()
+    return derive(catalogue, {oid: frozenset(columns) for oid, columns in rows})
+
+
+def _split(refused: Iterable[NotDerived], there: list[Installed]) -> tuple[list[Installed], list[NotDerived]]:
+    """What people have attached themselves where nothing can be derived, and what is left."""
+    by_hand: list[Installed] = []
+    uncovered = []
+    for each in refused:
+        covering = [
+            one
+            for one in there
+            if one.oid == each.relation.oid
+            and one.attachment.entity_type == each.entity_type
+            and (not one.attachment.columns or each.columns <= set(one.attachment.columns))
+        ]
+        by_hand += [one for one in covering if one not in by_hand]
+        uncovered += [] if covering else [each]
+    return by_hand, uncovered
+
+
+def _told(refused: NotDerived) -> str:
+    """With the commands that settle it."""
+    table = refused.relation.sql
+    example = Attachment(table, refused.entity_type, via=refused.all_ids or "select ...")
+    every = " (this query refreshes every document: write one that finds fewer)" if refused.all_ids else ""
+    return (
+        f"{table} as {refused.entity_type}: {refused.reason}.\n"
+        f"    Attach it by hand: {example.command(table)}{every}\n"
+        f'    or, if it never changes: outbox attach --ignore {table} --reason "..."'
+    )
+
+
+def _why(derived: Derived, error: OutboxError) -> Iterator[str]:
+    table = derived.relation.sql
+    problems = error.problems if isinstance(error, CannotAttach) else (error.message,)
+    for problem in problems:
+        yield f"{table} as {derived.entity_type}: {problem}"
+
+
+def _planned(
+    conn: Connection, derived: Derived, view: str, there: list[Installed]
+) -> tuple[PlannedAttachment, attach.Prepared]:
+    source = tables.find(conn, derived.relation.sql)
+    way = derived.way
+    wanted = Attachment(source.shown, derived.entity_type, way.id_column, way.via, columns=_columns(source, derived))
+    same = [each for each in there if each.oid == source.oid and each.attachment.way == wanted.way]
+    state = "new"
+    for each in same:
+        wanted = _with_what_is_there(wanted, each.attachment)
+        state = "there" if _covers(each, wanted) else "renewed"
+    ready = attach.prepare(conn, derived.relation.sql, view=view, **wanted.how())
+    notes = (*ready.result.notes, *_indexes(conn, way.hops))
+    result = AttachResult(ready.result.attachment, notes, ready.result.there, ready.result.sql)
+    return PlannedAttachment(result, way.reason, state), ready  # type: ignore[arg-type]
+
+
+def _columns(source: SourceTable, derived: Derived) -> tuple[str, ...]:
+    """Of updates, only those that change one of these count. None: all do, where all columns are read, where triggers
+    do not see one of them, or where a trigger per row would be needed only to pair old and new rows."""
+    read = derived.columns | ({derived.way.id_column} if derived.way.id_column is not None else set())
+    wanted = tuple(name for name in source.columns if name in read)
+    if len(wanted) == len(source.columns) or any(source.columns[name].is_virtual for name in wanted):
+        return ()
+    free = tables.row_trigger_reason(source, wanted) == tables.row_trigger_reason(source, ())
+    return wanted if free else ()
+
+
+def _with_what_is_there(wanted: Attachment, there: Attachment) -> Attachment:
+    """What people have added stays; what it watches becomes more, never less."""
+    more = () if not there.columns or not wanted.columns else tuple(dict.fromkeys((*there.columns, *wanted.columns)))
+    return replace(wanted, columns=more, routing_column=there.routing_column, per_row=there.per_row or wanted.per_row)
+
+
+def _covers(each: Installed, wanted: Attachment) -> bool:
+    whole = not (each.missing_triggers or each.elsewhere or each.in_transaction) and all(
+        trigger.enabled == "A" for trigger in each.triggers
+    )
+    return whole and set(each.attachment.columns) == set(wanted.columns)
+
+
+def _indexes(conn: Connection, hops: Iterable[Hop]) -> Iterator[str]:
+    """What would serve the query where it would read a large table as a whole."""
+    for hop in hops:
+        row = conn.execute(
+            queries("view_reads")["is_served"], {"table": hop.table, "columns": list(hop.columns), "rows": LARGE_ROWS}
+        ).fetchone()
+        if hop.columns and row == (False,):
+            yield f"this index would serve it: create index on {hop.table} ({', '.join(hop.columns)})"
+
+
+class PostgresViewAttachments:
+    """The same over a connection of its own."""
+
+    def __init__(self, direct_url: str, view: str) -> None:
+        self._url = direct_url
+        self._view = view
+
+    def plan(self) -> tuple[ViewPlan, str]:
+        """With the SQL that installs it; without it where something is in the way."""
+        with attach.acting(self._url) as connection:
+            found = plan(connection, self._view)
+            return found.plan, "" if found.plan.problems else found.script()
+
+    def attach(self, shown: ViewPlan) -> ViewPlan:
+        """Raises ViewChanged where this is the plan no more."""
+        with attach.acting(self._url) as connection:
+            return attach_all(connection, self._view, shown)

@@ -1,0 +1,316 @@
+"""Nothing that the view reads is forgotten in silence: doctor, run and status name what no attachment covers."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from outbox.app.desk import QueueDesk
+from outbox.daemon.upkeep import UNATTACHED_SECONDS, CoverageWatch
+from outbox.embedded.sample import SampleProducer
+from outbox.errors import NotFound, NotPermitted
+from outbox.facts import Fact, Warned
+from outbox.policy.audit import Actor, Source
+from outbox.policy.inputs import BadRequest
+from outbox.ports import Finding, Level
+from outbox.store.attach.tables import CannotAttach
+from outbox.store.coverage import PostgresCoverage
+from outbox.store.pool import Database
+from tests.fixtures.commands import Outbox
+from tests.fixtures.desks import Examine
+from tests.fixtures.events import Time
+
+ALICE = Actor("alice", Source.CLI)
+TABLES = """
+create table authors (id bigint primary key, name text, born date);
+create table articles (id bigint primary key, author_id bigint, title text, views int default 0);
+create view written as select a.id, a.title, b.name from articles a join authors b on b.id = a.author_id;
+create view search_documents as
+select 'article'::text as entity_type, w.id as entity_id, json_build_object('title', w.title, 'by', w.name) as document
+  from written as w
+"""
+DECLARED = "insert into search_outbox_entity_types (entity_type, kept_by, declared_by) values ('article', %s, 'test')"
+
+
+@pytest.fixture
+def viewed(connection: psycopg.Connection) -> psycopg.Connection:
+    """Articles and authors behind two views; the view keeps their documents, and nothing is attached."""
+    connection.execute(TABLES.encode())
+    connection.execute(DECLARED.encode(), ["view"])
+    return connection
+
+
+@pytest.fixture
+def coverage(database: str, viewed: psycopg.Connection) -> Iterator[PostgresCoverage]:
+    pool = Database(database, size=1)
+    pool.open()
+    yield PostgresCoverage(pool, "search_documents")
+    pool.close()
+
+
+def attach(connection: psycopg.Connection, table: str, *watched: str, closed: bool = False) -> None:
+    connection.execute(
+        "insert into search_outbox_attachments (id, source, named, entity_type, id_column, watched, per_row, path,"
+        " function, closed_at) values ((select count(*) from search_outbox_attachments), %s::text::regclass, %s,"
+        " 'article', 'id', %s, false, '{public}', 'f', %s)",
+        [table, table, list(watched), "2026-01-01" if closed else None],
+    )
+
+
+def replace_view(connection: psycopg.Connection, document: str, source: str = "articles as a") -> None:
+    connection.execute("drop view if exists search_documents")
+    selected = f"select 'article'::text as entity_type, a.id as entity_id, {document} as document from {source}"
+    connection.execute(f"create view search_documents as {selected}".encode())
+
+
+def covered(findings: dict[str, list[Finding]]) -> Finding:
+    (finding,) = findings["covered"]
+    return finding
+
+
+def test_a_table_that_nobody_attached_is_bad_with_the_commands_that_help(
+    examine: Examine, viewed: psycopg.Connection
+) -> None:
+    found = covered(examine())
+    assert (found.level, found.detail) == (
+        Level.BAD,
+        "search_documents reads what no attachment covers: public.articles, public.authors",
+    )
+    assert "outbox attach --from-view" in found.remedy
+    assert "outbox attach --ignore TABLE --reason WHY" in found.remedy
+
+
+def test_what_an_open_attachment_watches_is_covered_and_a_closed_one_covers_nothing(
+    coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    attach(viewed, "articles", "id", "title", "author_id")
+    assert coverage.forgotten() == ["public.authors"]
+    attach(viewed, "authors", closed=True)
+    assert coverage.forgotten() == ["public.authors"]
+    attach(viewed, "authors", "id")
+    assert coverage.forgotten() == ["public.authors (name)"]
+    attach(viewed, "authors", "name")
+    assert coverage.forgotten() == []
+
+
+def test_an_attachment_without_columns_covers_each_column(
+    coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    attach(viewed, "articles")
+    attach(viewed, "authors", "name")
+    attach(viewed, "authors")
+    assert coverage.forgotten() == []
+
+
+def test_a_view_that_was_replaced_is_read_anew(coverage: PostgresCoverage, viewed: psycopg.Connection) -> None:
+    attach(viewed, "articles", "id", "title")
+    replace_view(viewed, "json_build_object('title', a.title)")
+    assert coverage.forgotten() == []
+    replace_view(viewed, "json_build_object('title', a.title, 'views', a.views)")
+    assert coverage.forgotten() == ["public.articles (views)"]
+
+
+def test_a_whole_row_counts_as_every_column_also_beside_columns_that_are_named(
+    coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    attach(viewed, "articles", "id", "title")
+    replace_view(viewed, "to_json(a)")
+    assert coverage.forgotten() == ["public.articles (author_id, views)"]
+    replace_view(viewed, "(select json_agg(b) from authors as b where b.id = a.id)")
+    assert coverage.forgotten() == ["public.authors"]
+
+
+def test_a_table_that_is_only_counted_needs_an_attachment_and_no_column_of_it(
+    coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    attach(viewed, "articles", "id")
+    replace_view(viewed, "json_build_object('authors', (select count(*) from authors))")
+    assert coverage.forgotten() == ["public.authors"]
+    attach(viewed, "authors", "born")
+    assert coverage.forgotten() == []
+
+
+def test_an_attached_parent_covers_its_partitions_and_a_child_table_counts_for_itself(
+    coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    viewed.execute(
+        "create table parted (id bigint, title text) partition by range (id);"
+        "create table part_1 partition of parted for values from (0) to (9);"
+        "create table parent (id bigint, title text); create table child (more text) inherits (parent)"
+    )
+    replace_view(viewed, "json_build_object('title', a.title)", "part_1 as a")
+    attach(viewed, "parted", "id", "title")
+    assert coverage.forgotten() == []
+    replace_view(viewed, "json_build_object('title', a.title)", "parent as a")
+    attach(viewed, "parent")
+    assert coverage.forgotten() == ["public.child"]
+
+
+def test_a_virtual_generated_column_counts_as_what_it_is_computed_from(
+    coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    """Triggers do not see it. PostgreSQL before 18 has only stored ones, which they do see."""
+    kind = "virtual" if viewed.info.server_version >= 180_000 else "stored"
+    viewed.execute(f"create table made (id bigint, a text, b text generated always as (a || '!') {kind})".encode())
+    replace_view(viewed, "json_build_object('b', a.b)", "made as a")
+    attach(viewed, "made", "id")
+    assert coverage.forgotten() == [f"public.made ({'a' if kind == 'virtual' else 'b'})"]
+
+
+def test_where_payloads_keep_every_type_nothing_is_forgotten_and_before_the_first_one_it_is_a_warning(
+    examine: Examine, viewed: psycopg.Connection
+) -> None:
+    viewed.execute("delete from search_outbox_entity_types")
+    assert covered(examine()).level is Level.WARN
+    viewed.execute(DECLARED.encode(), ["payload"])
+    assert covered(examine()).level is Level.OK
+
+
+def test_what_no_trigger_tells_of_is_named_until_somebody_says_that_he_knows(
+    examine: Examine, desk: QueueDesk, viewed: psycopg.Connection
+) -> None:
+    viewed.execute(
+        "create materialized view totals as select count(*) as n from authors; create sequence s;"
+        "create foreign data wrapper nowhere; create server remote foreign data wrapper nowhere;"
+        "create foreign table rates (rate int) server remote"
+    )
+    replace_view(viewed, "json_build_object('n', (select n from totals), 'r', (select max(rate) from rates))")
+    (found,) = examine()["documents"]
+    assert found.level is Level.WARN
+    assert "public.rates (foreign), public.totals (materialised)" in found.detail
+    desk.ignored.ignore(["rates", "totals"], (), ALICE, "refreshed every night")
+    (found,) = examine()["documents"]
+    assert found.level is Level.OK
+
+
+def test_an_exception_is_audited_shown_with_its_reason_and_taken_back(
+    examine: Examine, desk: QueueDesk, viewed: psycopg.Connection
+) -> None:
+    assert desk.ignored.ignore(["articles", "authors"], (), ALICE, "the application writes refreshes") == [
+        "public.articles",
+        "public.authors",
+    ]
+    found = examine()
+    assert covered(found).level is Level.OK
+    first, second = found["ignored"]
+    assert first.level is Level.OK
+    assert first.detail.startswith("public.articles: the application writes refreshes (alice, 20")
+    assert second.detail.startswith("public.authors: ")
+    assert desk.ignored.watch_again("authors", ALICE) == "the application writes refreshes"
+    assert "public.authors" in covered(examine()).detail
+    with pytest.raises(NotFound, match=r"public\.authors"):
+        desk.ignored.watch_again("authors", ALICE)
+    rows = viewed.execute("select action, actor, reason, detail ->> 'table' from search_outbox_audit order by id")
+    why = "the application writes refreshes"
+    assert rows.fetchall() == [
+        ("TABLE_IGNORED", "alice", why, "public.articles"),
+        ("TABLE_IGNORED", "alice", why, "public.authors"),
+        ("TABLE_WATCHED_AGAIN", "alice", None, "public.authors"),
+    ]
+
+
+def test_an_exception_may_be_for_columns_alone(
+    coverage: PostgresCoverage, desk: QueueDesk, viewed: psycopg.Connection
+) -> None:
+    replace_view(viewed, "to_json(a)")
+    desk.ignored.ignore(["articles"], ["views"], ALICE, "counted every night")
+    assert coverage.forgotten() == ["public.articles"]  # its new rows write no event
+    attach(viewed, "articles", "id", "title")
+    assert coverage.forgotten() == ["public.articles (author_id)"]
+
+
+@pytest.mark.parametrize(("names", "columns"), [(["nobody"], []), (["written"], []), (["articles"], ["colour"])])
+def test_what_is_no_table_or_no_column_cannot_be_ignored_and_then_nothing_is(
+    desk: QueueDesk, viewed: psycopg.Connection, names: list[str], columns: list[str]
+) -> None:
+    with pytest.raises(CannotAttach):
+        desk.ignored.ignore(["authors", *names] if not columns else names, columns, ALICE, "why")
+    with pytest.raises(BadRequest):
+        desk.ignored.ignore(["authors"], (), ALICE, " ")
+    assert viewed.execute("select count(*) from search_outbox_ignored_tables").fetchone() == (0,)
+    assert viewed.execute("select count(*) from search_outbox_audit").fetchone() == (0,)
+
+
+def test_a_running_projector_warns_at_its_start_and_once_per_hour(
+    coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    facts: list[Fact] = []
+    clock = Time()
+    watch = CoverageWatch("search_documents", coverage.forgotten, facts.append, clock)
+    for _ in range(2):
+        watch.tend()
+        watch.tend()
+        clock.passes(UNATTACHED_SECONDS)
+    assert [fact.event for fact in facts if isinstance(fact, Warned)] == ["view.unattached"] * 2
+    assert "public.articles, public.authors" in str(facts[0])
+    attach(viewed, "articles")
+    attach(viewed, "authors")
+    watch.tend()
+    assert len(facts) == 2
+
+
+def test_a_role_that_may_not_see_it_is_said_and_is_no_lost_database() -> None:
+    def forbidden() -> list[str]:
+        raise NotPermitted("permission denied for table search_outbox_attachments")
+
+    facts: list[Fact] = []
+    CoverageWatch("search_documents", forbidden, facts.append, Time()).tend()
+    assert isinstance(facts[0], Warned)
+    assert "could not be checked: permission denied" in facts[0].message
+
+
+def test_status_names_what_is_not_attached(desk: QueueDesk, viewed: psycopg.Connection) -> None:
+    status = desk.status.read()
+    assert status.unattached == ["public.articles", "public.authors"]
+    assert status.as_json()["unattached"] == ["public.articles", "public.authors"]
+
+
+def test_the_commands_ignore_several_tables_at_once_and_take_one_back(
+    outbox_here: Outbox, viewed: psycopg.Connection
+) -> None:
+    assert "NOT ATTACHED" in outbox_here("status").out
+    said = ("--reason", "the application writes refreshes", "--by", "alice")
+    done = outbox_here("attach", "--ignore", "articles", "--ignore", "authors", *said, "--json")
+    assert done.json["ignored"] == ["public.articles", "public.authors"]
+    assert "NOT ATTACHED" not in outbox_here("status").out
+    back = outbox_here("detach", "authors", "--ignored", "--by", "alice")
+    assert (back.code, "no longer ignored" in back.out) == (0, True)
+    assert "NOT ATTACHED, documents go stale (`outbox doctor`): public.authors" in outbox_here("status").out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("attach",),
+        ("attach", "articles"),
+        ("attach", "--ignore", "authors"),
+        ("attach", "articles", "--ignore", "authors", "--reason", "why"),
+        ("attach", "--ignore", "authors", "--ignore", "articles", "--columns", "id", "--reason", "why"),
+        ("detach", "authors", "--ignored", "--type", "article"),
+    ],
+)
+def test_what_is_half_said_is_refused(outbox_here: Outbox, viewed: psycopg.Connection, wrong: tuple[str, ...]) -> None:
+    assert outbox_here(*wrong).code == 2
+    assert viewed.execute("select count(*) from search_outbox_ignored_tables").fetchone() == (0,)
+
+
+def test_what_attach_installs_covers_what_it_watches(
+    outbox_here: Outbox, examine: Examine, coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    own = ("attach", "articles", "--type", "article", "--id", "id", "--columns")
+    assert outbox_here(*own, "title").code == 0
+    query = "select id from articles where author_id = changed.id"
+    assert outbox_here("attach", "authors", "--type", "article", "--via", query).code == 0
+    assert coverage.forgotten() == ["public.articles (author_id)"]
+    assert outbox_here(*own, "title,author_id").code == 0
+    assert covered(examine()).level is Level.OK
+    assert outbox_here("detach", "authors", "--yes").code == 0
+    assert coverage.forgotten() == ["public.authors"]
+
+
+def test_the_sample_of_up_forgets_nothing(
+    database: str, coverage: PostgresCoverage, viewed: psycopg.Connection
+) -> None:
+    viewed.execute("drop view search_documents")
+    assert SampleProducer(database, "search_documents").prepare()
+    assert coverage.forgotten() == []

@@ -1,0 +1,215 @@
+"""What fan-outs meet that nobody meant: tables and columns that went, rights that lack, odd ids and odd keys."""
+
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch
+from psycopg import sql
+
+from outbox.store.attach.attach import attach
+from outbox.store.fanouts import PostgresFanouts
+from outbox.store.pool import Database
+from tests.fixtures.fanning import OF_AUTHOR, Fanning
+from tests.fixtures.queue import EventTable
+from tests.fixtures.roles import Roles
+
+
+@pytest.fixture
+def world(queue: EventTable, es: Elasticsearch, elastic_url: str, index: str) -> Fanning:
+    return Fanning(queue, es, elastic_url, index)
+
+
+def failed(world: Fanning) -> Any:
+    (fanout,) = world.fanouts()
+    assert (fanout.status, fanout.dead_reason) == ("failed", "non_retryable")
+    return fanout
+
+
+def replay(world: Fanning) -> None:
+    """As `pending` by hand does: what failed begins again."""
+    world.connection.execute("update search_outbox_events set status = 'pending' where status = 'failed'")
+
+
+def test_a_view_that_changed_since_is_what_documents_follow(world: Fanning) -> None:
+    world.write(articles=3)
+    world.rename()
+    world.connection.execute(
+        "create or replace view search_documents as select 'article'::text as entity_type, a.id as entity_id,"
+        " jsonb_build_object('title', a.title, 'by', upper(w.name)) as document"
+        "  from article a join author w on w.id = a.author_id where a.id <> 2"
+    )
+    world.settle()
+    assert world.source("article:1") == {"title": "article 1", "by": "RENAMED"}
+    assert world.source("article:2") is None
+    assert world.wrong() == {}
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said", "mends"),
+    [
+        (
+            "alter table article rename column author_id to by_whom",
+            "42703",
+            "alter table article rename column by_whom to author_id",
+        ),
+        ("alter table article rename to text", "42P01", "alter table text rename to article"),
+    ],
+    ids=["a column that went", "a table that went"],
+)
+def test_a_query_that_fails_fails_its_fanout_with_the_remedy_and_not_the_writer(
+    world: Fanning, breaks: str, said: str, mends: str
+) -> None:
+    world.write(articles=3)
+    world.connection.execute(breaks.encode())
+    world.rename()
+    world.connection.execute("insert into author values (9, 'not in its way')")
+    world.project()
+    failures = world.fanouts()
+    assert [row.status for row in failures] == ["failed", "failed"]
+    assert all(f"SQLSTATE {said}" in row.error and "replay" in row.error for row in failures)
+    world.connection.execute(mends.encode())
+    replay(world)
+    world.settle()
+    assert world.refreshed() == [1, 2, 3]
+    assert world.wrong() == {}
+
+
+def test_a_fanout_whose_own_table_was_dropped_says_so(world: Fanning) -> None:
+    world.write(articles=3)
+    world.rename()
+    world.connection.execute("drop view search_documents; alter table article drop constraint article_author_id_fkey")
+    world.connection.execute("drop table author")
+    world.project()
+    assert "author is gone" in failed(world).error
+
+
+def test_a_right_that_the_projector_lacks_is_named_and_a_replay_goes_on(world: Fanning, roles: Roles) -> None:
+    world.write(articles=3)
+    pool = Database(roles.url("projector"), size=2, application="test")
+    pool.open()
+    world.queue.stack.callback(pool.close)
+    world.store.store = PostgresFanouts(pool)
+    world.rename()
+    world.project()
+    error = failed(world).error
+    assert "SQLSTATE 42501" in error
+    assert "grant the projector's role SELECT" in error
+    projector = sql.Identifier(roles.name("projector"))
+    world.connection.execute(sql.SQL("grant select on article to {}").format(projector))
+    replay(world)
+    world.settle()
+    assert world.refreshed() == [1, 2, 3]
+    assert world.wrong() == {}
+
+
+def test_a_replay_of_one_that_failed_on_its_way_begins_at_the_beginning(
+    world: Fanning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox.daemon.fanout.PAGE", 10)
+    monkeypatch.setattr("outbox.daemon.fanout.MOST_OPEN", 10)
+    world.write(articles=15)
+    world.rename()
+    world.worker.run()
+    assert world.fanouts()[0].fanout_written == 10
+    world.connection.execute("alter table article rename column author_id to by_whom")
+    world.colleague()
+    world.project()
+    world.queue.make_due()
+    world.project()
+    assert failed(world).fanout_cursor is not None
+    world.connection.execute("alter table article rename column by_whom to author_id")
+    replay(world)
+    assert world.fanouts()[0].fanout_cursor is None
+    world.settle()
+    first_page = sorted(range(1, 16), key=str)[:10]
+    assert world.refreshed() == sorted([*range(1, 16), *first_page])
+
+
+def test_ids_that_are_null_or_twice_are_refreshed_not_at_all_or_once(world: Fanning) -> None:
+    world.connection.execute("create table note (id int primary key, author_id int, article_id int)")
+    query = "select n.article_id from note n join note m using (author_id) where n.author_id = changed.id"
+    attach(world.connection, "author", entity_type="article", via=query)
+    world.write(articles=2)
+    world.connection.execute("insert into note values (1, 1, 1), (2, 1, 1), (3, 1, null), (4, 1, 77)")
+    world.rename()
+    world.settle()
+    assert world.refreshed() == [1, 1, 2, 77], "1 by both attachments"
+    assert world.wrong() == {}
+
+
+def test_two_attachments_that_lead_to_the_same_ids_leave_the_right_documents(world: Fanning) -> None:
+    again = f"{OF_AUTHOR} and title is not null"
+    attach(world.connection, "author", entity_type="article", via=again)
+    world.write(authors=2, articles=3)
+    world.connection.execute("update author set name = 'both'")
+    world.settle()
+    assert sorted(set(world.refreshed())) == [1, 2, 3, 4, 5, 6]
+    assert len(world.fanouts()) == 4
+    assert world.wrong() == {}
+
+
+def test_a_self_join_refreshes_those_below_and_the_row_itself(world: Fanning) -> None:
+    world.connection.execute(
+        "create table shelf (id int primary key, up_id int references shelf, name text);"
+        "create or replace view search_documents as select 'shelf'::text as entity_type, s.id as entity_id,"
+        " jsonb_build_object('name', s.name, 'in', u.name) as document from shelf s left join shelf u on u.id = s.up_id"
+    )
+    attach(world.connection, "shelf", entity_type="shelf", id_column="id")
+    attach(world.connection, "shelf", entity_type="shelf", via="select id from shelf where up_id = changed.id")
+    world.connection.execute("insert into shelf values (1, null, 'a'), (2, 1, 'b'), (3, 2, 'c'), (4, 4, 'own')")
+    world.connection.execute("update shelf set name = name || '!'")
+    world.connection.execute("update shelf set up_id = 3 where id = 1")
+    world.connection.execute("update shelf set id = 5, up_id = null where id = 4")
+    world.settle()
+    assert world.wrong() == {}
+
+
+KEYED = """
+create table line (tenant text, number int, place smallint, label text, primary key (tenant, number, place));
+create table part (id uuid primary key default gen_random_uuid(), tenant text, number int, place smallint);
+create or replace view search_documents as
+    select 'part'::text as entity_type, p.id::text as entity_id, jsonb_build_object('label', l.label) as document
+      from part p left join line l on (l.tenant, l.number, l.place) = (p.tenant, p.number, p.place)
+"""
+OF_LINE = "select id from part where tenant = changed.tenant and number = changed.number and place = changed.place"
+ODD = ["plain", "it's", 'a "quoted" one', "back\\slash", "ünï", "{json}", "new\nline", "%s", ""]
+
+
+def test_a_key_of_several_columns_with_odd_texts_finds_its_documents(world: Fanning) -> None:
+    world.connection.execute("drop view search_documents")
+    world.connection.execute(KEYED.replace("or replace ", "").encode())
+    attach(world.connection, "part", entity_type="part", id_column="id")
+    attach(world.connection, "line", entity_type="part", via=OF_LINE)
+    world.connection.execute("insert into line select t, -1, 7, 'old' from unnest(%s::text[]) t", [ODD])
+    world.connection.execute("insert into part (tenant, number, place) select tenant, number, place from line")
+    world.connection.execute("insert into part (tenant) values ('plain'), (null)")
+    world.settle()
+    world.connection.execute("update line set label = 'new'")
+    world.connection.execute("update line set number = 2 where tenant = 'plain'")
+    world.settle()
+    assert world.wrong() == {}
+
+
+def test_a_partitioned_table_fans_out_whatever_a_statement_names(world: Fanning) -> None:
+    world.connection.execute(
+        "drop view search_documents;"
+        "create table shop (id int, region text, name text, primary key (id, region)) partition by list (region);"
+        "create table shop_north partition of shop for values in ('north');"
+        "create table shop_south partition of shop for values in ('south');"
+        "create table offer (id int primary key, shop_id int);"
+        "create view search_documents as select 'offer'::text as entity_type, o.id as entity_id,"
+        " jsonb_build_object('shop', s.name, 'in', s.region) as document"
+        "  from offer o left join shop s on s.id = o.shop_id"
+    )
+    attach(world.connection, "offer", entity_type="offer", id_column="id")
+    attach(world.connection, "shop", entity_type="offer", via="select id from offer where shop_id = changed.id")
+    world.connection.execute("insert into shop values (1, 'north', 'a'), (2, 'south', 'b')")
+    world.connection.execute("insert into offer select n, n % 2 + 1 from generate_series(1, 6) n")
+    world.connection.execute("update shop set name = name || '!'")
+    world.connection.execute("update shop_north set name = 'direct'")
+    world.connection.execute("update shop set region = 'south' where id = 1")
+    world.connection.execute("create table shop_east partition of shop for values in ('east')")
+    world.connection.execute("update shop set region = 'east' where id = 2")
+    world.connection.execute("delete from shop_south")
+    world.settle()
+    assert world.wrong() == {}

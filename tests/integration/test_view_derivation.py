@@ -1,0 +1,427 @@
+"""What is derived from a view: for each way of joining, the attachments; and what is refused, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from outbox.policy.derive.derivation import Derivation, derive
+from outbox.store.attach.view_reads import read_catalogue
+from tests.fixtures.view_schemas import SCHEMAS, ViewSchema
+
+Connection = psycopg.Connection[Any]
+TABLES = """
+create table users (id int primary key, name text, boss int, seen timestamptz);
+create table posts (id bigint primary key, user_id int not null, title text, ref text, ids int[], note json);
+create table likes (post_id bigint not null, user_id int, primary key (post_id));
+create table marks (post_id bigint, user_id int not null, n int);
+create function of_posts(bigint) returns bigint stable language sql return (select count(*) from posts where id = $1);
+create function pure(bigint) returns bigint immutable language plpgsql as 'begin return $1; end';
+create function rows_of() returns setof posts stable language sql begin atomic select * from posts; end;
+create materialized view kept as select * from users;
+create foreign data wrapper files; create server files foreign data wrapper files;
+create foreign table far (id int) server files;
+create view named as select p.*, u.name from posts p join users u on u.id = p.user_id;
+"""
+OWN = "posts: by id"
+
+DERIVED: list[tuple[str, str, set[str]]] = [
+    (
+        "a parent by a foreign key",
+        "posts p join users u on u.id = p.user_id",
+        {OWN, "users: select posts.id from posts where posts.user_id = changed.id"},
+    ),
+    (
+        "an outer join as an inner one",
+        "posts p left join users u on u.id = p.user_id",
+        {OWN, "users: select posts.id from posts where posts.user_id = changed.id"},
+    ),
+    (
+        "the same from the other side",
+        "users u right join posts p on u.id = p.user_id",
+        {OWN, "users: select posts.id from posts where posts.user_id = changed.id"},
+    ),
+    (
+        "a child, whatever else is asked of it",
+        "posts p left join likes l on l.post_id = p.id and l.user_id > 3",
+        {OWN, "likes: by post_id"},
+    ),
+    (
+        "a filter is no part of the way",
+        "posts p join users u on u.id = p.user_id and p.title <> 'x' where u.name > 'y' and p.ref = 'z'",
+        {OWN, "users: select posts.id from posts where posts.user_id = changed.id"},
+    ),
+    (
+        "USING",
+        "posts p join (select post_id as id, n from marks where n > 1) m using (id)",
+        {OWN, "marks: by post_id"},
+    ),
+    (
+        "NATURAL",
+        "posts p natural join (select post_id as id from marks) m",
+        {OWN, "marks: by post_id"},
+    ),
+    (
+        "a link that goes over a third table by equal columns",
+        "posts p join likes l on l.post_id = p.id join marks m on m.post_id = l.post_id",
+        {OWN, "likes: by post_id", "marks: by post_id"},
+    ),
+    (
+        "two hops end at the column that is the id",
+        "posts p join likes l on l.post_id = p.id join users u on u.id = l.user_id",
+        {OWN, "likes: by post_id", "users: select likes.post_id from likes where likes.user_id = changed.id"},
+    ),
+    (
+        "a self-join has a way for each",
+        "posts p join users u on u.id = p.user_id left join users b on b.id = u.boss",
+        {
+            OWN,
+            "users: select posts.id from posts where posts.user_id = changed.id",
+            ("users: select posts.id from users, posts where users.boss = changed.id and posts.user_id = users.id"),
+        },
+    ),
+    (
+        "all columns of a key",
+        "posts p join marks m on m.post_id = p.id join likes l on (l.post_id, l.user_id) = (m.n, m.user_id)",
+        {
+            OWN,
+            "marks: by post_id",
+            (
+                "likes: select marks.post_id from marks where marks.n = changed.post_id and marks.user_id = "
+                "changed.user_id"
+            ),
+        },
+    ),
+    (
+        "a view below",
+        "named p join marks m on m.post_id = p.id",
+        {OWN, "users: select posts.id from posts where posts.user_id = changed.id", "marks: by post_id"},
+    ),
+    (
+        "an array of ids",
+        "posts p join users u on u.id = any (p.ids)",
+        {OWN, "users: select posts.id from posts where changed.id = any (posts.ids)"},
+    ),
+    (
+        "rows of an array",
+        "posts p cross join unnest(p.ids) as i (x) join users u on u.id = i.x",
+        {
+            OWN,
+            (
+                "users: select posts.id from posts cross join lateral unnest(posts.ids) as rows_of (c1) "
+                "where rows_of.c1 = changed.id"
+            ),
+        },
+    ),
+    (
+        "a text that is the id",
+        "posts p join (select name as ref from users) u on u.ref = p.id::text",
+        {OWN, "users: by name"},
+    ),
+    (
+        "an operator that is no equality",
+        "posts p join users u on u.id < p.user_id",
+        {OWN, "users: select posts.id from posts where changed.id < posts.user_id"},
+    ),
+    (
+        "equality before anything else",
+        "posts p join marks m on m.n > p.id and m.user_id = p.user_id",
+        {OWN, "marks: select posts.id from posts where changed.n > posts.id and posts.user_id = changed.user_id"},
+    ),
+    (
+        "a condition after an outer join makes it an inner one",
+        "posts p left join (users u join marks m on m.user_id = u.id) on false where m.post_id = p.id",
+        {OWN, "marks: by post_id", "users: select marks.post_id from marks where marks.user_id = changed.id"},
+    ),
+    (
+        "a condition that makes an outer join an inner one, for a table outside of it",
+        (
+            "posts p cross join users u left join (marks m join likes l on l.post_id = m.n) on l.user_id = u.id"
+            " where m.post_id = p.id"
+        ),
+        {
+            OWN,
+            "marks: by post_id",
+            "likes: select marks.post_id from marks where marks.n = changed.post_id",
+            (
+                "users: select marks.post_id from likes, marks where likes.user_id = changed.id"
+                " and marks.n = likes.post_id"
+            ),
+        },
+    ),
+    (
+        "either of two links",
+        "posts p join users u on u.id = p.user_id or u.boss = p.user_id",
+        {
+            OWN,
+            "users: select posts.id from posts where posts.user_id = changed.id",
+            "users: select posts.id from posts where posts.user_id = changed.boss",
+        },
+    ),
+    (
+        "a condition by EXISTS joins what is outside it",
+        "posts p, users u where exists (select from marks m where m.post_id = p.id and m.user_id = u.id)",
+        {OWN, "marks: by post_id", "users: select marks.post_id from marks where marks.user_id = changed.id"},
+    ),
+    (
+        "NOT EXISTS",
+        "posts p where not exists (select from marks m where m.post_id = p.id)",
+        {OWN, "marks: by post_id"},
+    ),
+    (
+        "IN as a condition",
+        "posts p where p.user_id in (select m.user_id from marks m where m.n > 1)",
+        {OWN, "marks: select posts.id from posts where posts.user_id = changed.user_id"},
+    ),
+    (
+        "NOT IN, where no side can be null",
+        "posts p where p.user_id not in (select m.user_id from marks m)",
+        {OWN, "marks: select posts.id from posts where posts.user_id = changed.user_id"},
+    ),
+    (
+        "a function that says that it reads no table",
+        "posts p join marks m on m.post_id = pure(p.id)",
+        {OWN, "marks: select posts.id from posts where changed.post_id = pure(posts.id)"},
+    ),
+]
+
+REFUSED: list[tuple[str, str, list[str]]] = [
+    (
+        "nothing links it",
+        "posts p, users u",
+        ["users: no condition"],
+    ),
+    (
+        "a link that need not hold",
+        "posts p cross join users u left join marks m on m.post_id = p.id and m.user_id = u.id",
+        ["users: no condition"],
+    ),
+    (
+        "a link within what is always one row",
+        "posts p, users u, lateral (select count(*) from marks m where m.post_id = p.id and m.user_id = u.id) c",
+        ["users: no condition"],
+    ),
+    (
+        "a link in a negated EXISTS",
+        "posts p, users u where not exists (select from marks m where m.post_id = p.id and m.user_id = u.id)",
+        ["users: no condition"],
+    ),
+    (
+        "NOT IN, where null hides everything",
+        "posts p where p.id not in (select m.post_id from marks m)",
+        ["marks: no condition"],
+    ),
+    (
+        "a link by a column of the newest row of all",
+        "posts p join (select m.post_id from marks m order by m.n limit 1) m on m.post_id = p.id",
+        ["marks: no condition"],
+    ),
+    (
+        "a link by another column than that of DISTINCT ON",
+        "posts p join (select distinct on (user_id) user_id, post_id from marks) m on m.post_id = p.id",
+        ["marks: no condition"],
+    ),
+    (
+        "a link by another column than that of the window",
+        "posts p join (select post_id, rank() over (partition by user_id) from marks) m on m.post_id = p.id",
+        ["marks: no condition"],
+    ),
+    (
+        "values that nulls stand for",
+        "posts p join marks m on coalesce(m.n, 0) = coalesce(p.user_id, 0)",
+        ["marks: no condition"],
+    ),
+    (
+        "LIMIT on the documents",
+        "(select * from posts order by title limit 10) p",
+        ["posts: a row of it can change the documents of other rows"],
+    ),
+    (
+        "a function that reads tables",
+        "posts p where of_posts(p.id) > 1",
+        ["it calls of_posts(bigint), which depends on tables"],
+    ),
+    (
+        "a function that returns rows of tables",
+        "rows_of() p",
+        ["it calls rows_of(), which depends on tables"],
+    ),
+    (
+        "the time",
+        "posts p join users u on u.id = p.user_id and u.seen > now()",
+        ["it calls now(), which depends on the time"],
+    ),
+    (
+        "the date",
+        "posts p join users u on u.id = p.user_id and u.seen > current_date",
+        ["it reads CURRENT_DATE"],
+    ),
+    (
+        "the age",
+        "posts p join users u on u.id = p.user_id and age(u.seen) > '1 day'",
+        ["it calls age(timestamp with time zone), which depends on the time"],
+    ),
+    (
+        "the user",
+        "posts p where p.title = current_user",
+        ["it reads CURRENT_USER"],
+    ),
+    (
+        "a setting",
+        "posts p where p.title = current_setting('x.y')",
+        ["it calls current_setting(text), which depends on the session"],
+    ),
+    (
+        "chance",
+        "posts p where random() > 0.5",
+        ["it calls random(), which depends on chance"],
+    ),
+    (
+        "a sample",
+        "posts p tablesample system (10)",
+        ["it takes a random sample of posts (TABLESAMPLE)"],
+    ),
+    (
+        "a recursive query",
+        (
+            "posts p join (with recursive r as (select id, boss from users union all select u.id, u.boss from "
+            "r join users u on u.boss = r.id) select * from r) r on r.id = p.user_id"
+        ),
+        ["its query r is recursive"],
+    ),
+    (
+        "a materialised view",
+        "posts p join kept k on k.id = p.user_id",
+        ["it reads kept, a materialised view"],
+    ),
+    (
+        "a foreign table",
+        "posts p join far f on f.id = p.user_id",
+        ["it reads far, a foreign table"],
+    ),
+    (
+        "PostgreSQL's catalogue",
+        "posts p join pg_class c on c.relname = p.title",
+        ["it reads pg_class of PostgreSQL's catalogue"],
+    ),
+    (
+        "a system column",
+        "posts p where p.xmin <> '1'",
+        ["it reads a system column of posts"],
+    ),
+]
+
+
+@pytest.fixture
+def tables(connection: Connection) -> Connection:
+    connection.execute(TABLES)
+    return connection
+
+
+def derived(
+    connection: Connection, joined: str, head: str = "'post'::text as entity_type, p.id as entity_id"
+) -> Derivation:
+    connection.execute(f"create view search_documents as select {head}, null::json as document from {joined}".encode())
+    row = connection.execute("select 'search_documents'::regclass::oid::bigint").fetchone()
+    assert row is not None
+    return derive(read_catalogue(connection, row[0]))
+
+
+def ways(found: Derivation) -> set[str]:
+    return {
+        f"{each.relation.name}: {each.way.via or f'by {each.way.id_column}'}".replace("pg_catalog.", "")
+        for each in found.attachments
+    }
+
+
+def in_the_way(found: Derivation) -> list[str]:
+    return [*(f"{each.relation.name}: {each.reason}" for each in found.refused), *found.problems]
+
+
+@pytest.mark.parametrize(("joined", "expected"), [row[1:] for row in DERIVED], ids=[row[0] for row in DERIVED])
+def test_the_view_says_how_each_table_leads_to_ids(tables: Connection, joined: str, expected: set[str]) -> None:
+    found = derived(tables, joined)
+    assert in_the_way(found) == []
+    assert ways(found) == expected
+
+
+@pytest.mark.parametrize(("joined", "expected"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_what_cannot_be_derived_is_named(tables: Connection, joined: str, expected: list[str]) -> None:
+    found = in_the_way(derived(tables, joined))
+    assert len(found) == len(expected)
+    for text, start in zip(found, expected, strict=True):
+        assert text.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ("'post'::text as entity_type, p.id::text as entity_id", "by id"),
+        ("'post'::text as entity_type, 'p-' || p.id as entity_id", "select ('p-'::text || changed.id)"),
+        (
+            "'post'::text as entity_type, (p.id + p.user_id)::text as entity_id",
+            "select (changed.id + changed.user_id)::text",
+        ),
+        ("'post'::text as entity_type, concat(p.id, '-'::text) as entity_id", "select concat(changed.id, '-'::text)"),
+        ("'it''s'::varchar as entity_type, coalesce(p.ref, p.title) as entity_id", "by ref"),
+        ("'post'::text as entity_type, case when p.id > 1 then p.ref end as entity_id", "by ref"),
+    ],
+)
+def test_the_id_keeps_what_the_view_makes_of_it(tables: Connection, head: str, expected: str) -> None:
+    found = derived(tables, "posts p", head)
+    assert in_the_way(found) == []
+    assert expected in {each.removeprefix("posts: ") for each in ways(found)}
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ("p.title as entity_type, p.id as entity_id", "the entity_type of the part that reads posts is not a constant"),
+        ("'post'::text as entity_type, max(p.id) as entity_id", "posts: entity_id is an expression"),
+    ],
+)
+def test_the_head_of_a_view_must_say_what_its_documents_are(tables: Connection, head: str, reason: str) -> None:
+    found = in_the_way(derived(tables, "posts p", head))
+    assert [text[: len(reason)] for text in found] == [reason]
+
+
+def test_only_what_is_read_counts(tables: Connection) -> None:
+    most = "(select max(m.n) from marks m where m.post_id = p.id) as n"
+    head = f"'post'::text as entity_type, p.id as entity_id, u as whole, {most}"
+    found = derived(tables, "posts p join users u on u.id = p.user_id", head)
+    read = {each.relation.name: each.columns for each in found.attachments}
+    assert read == {"posts": {"id", "user_id"}, "users": {"id", "name", "boss", "seen"}, "marks": {"n", "post_id"}}
+
+
+RECORDED = """
+with recursive below (oid) as (
+    select 'search_documents'::regclass::oid
+    union
+    select d.refobjid
+      from below join pg_rewrite as r on r.ev_class = below.oid
+      join pg_depend as d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
+           and d.refclassid = 'pg_class'::regclass
+      join pg_class as c on c.oid = d.refobjid and c.relkind = 'v'
+)
+select c.oid::regclass::text, array_agg(distinct a.attname::text) filter (where a.attname is not null)
+  from below join pg_rewrite as r on r.ev_class = below.oid
+  join pg_depend as d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.refclassid = 'pg_class'::regclass
+  join pg_class as c on c.oid = d.refobjid and c.relkind <> 'v'
+  left join pg_attribute as a on a.attrelid = c.oid and a.attnum = d.refobjsubid and d.refobjsubid > 0
+ group by 1
+"""
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=[each.remark for each in SCHEMAS])
+def test_no_column_is_left_out_that_postgresql_has_recorded(connection: Connection, schema: ViewSchema) -> None:
+    connection.execute(schema.script.encode())
+    recorded = {table: set(columns or ()) for table, columns in connection.execute(RECORDED.encode()).fetchall()}
+    row = connection.execute("select 'search_documents'::regclass::oid::bigint").fetchone()
+    assert row is not None
+    found: dict[str, set[str]] = {}
+    for each in derive(read_catalogue(connection, row[0])).attachments:
+        found.setdefault(each.relation.sql, set()).update(each.columns)
+    assert found.keys() == recorded.keys()
+    assert {table for table, columns in recorded.items() if columns - found[table]} == set()

@@ -1,0 +1,1 @@
+"""Random schemas, a view over each, and writers who change the rows: what `outbox attach --from-view` must follow."""
