@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from outbox import __version__
 from outbox.config import Settings
-from outbox.facts import Fact
+from outbox.facts import Announcer
 from outbox.telemetry.access import AccessCounter
 from outbox.telemetry.log_lines import LogSubscriber
 from outbox.telemetry.metrics import new_registry
@@ -87,12 +87,9 @@ def build(settings: Settings, services: Services, *, pace: RateLimits | None = N
         tokens.check()
     app = endpoints_only()
     app.state.registry = new_registry()
-    counter, lines = AccessCounter(settings.projection, app.state.registry), LogSubscriber(structlog.get_logger())
-
-    def announce(fact: Fact) -> None:
-        counter.handle(fact)
-        lines.handle(fact)
-
+    announce = Announcer()
+    announce.subscribe(AccessCounter(settings.projection, app.state.registry).handle)
+    announce.subscribe(LogSubscriber(structlog.get_logger()).handle)
     app.state.gate = AccessGate(tokens, pace, announce)
     app.state.services = services
     app.state.settings = settings

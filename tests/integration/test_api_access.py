@@ -95,6 +95,19 @@ def test_a_flood_of_refusals_is_counted_and_not_written(guarded: Served) -> None
     assert sum(map(float, found)) == 60
 
 
+def test_a_line_that_cannot_be_written_fails_no_request(
+    guarded_behind: Callable[[str], Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def to_a_closed_file(*_: object) -> None:
+        raise ValueError("I/O operation on closed file.")
+
+    monkeypatch.setattr(application.LogSubscriber, "handle", to_a_closed_file)
+    served = guarded_behind("")
+    wrong(served.client)
+    assert served.as_("viewer").get("/api/v1/ops").status_code == 200
+    assert re.search(r'outbox_console_access_total\{.*verdict="wrong_token"\} 1', served.client.get("/metrics").text)
+
+
 def test_a_refused_request_of_a_viewer_changes_nothing(guarded: Served, connection: Any) -> None:
     vic = guarded.as_("viewer")
     for door, path in DOORS:
