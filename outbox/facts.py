@@ -413,7 +413,7 @@ class ReplaySettled(
 
 
 class EventDiscarded(Fact, log="event.discarded", fields="event_id entity_type entity_id by? reason?"):
-    """Reported by one daemon, also if another process did it. `by` is empty if the audit names no person. `batch`: the
+    """Reported by one daemon, also if another process did it. `by` is the login of what was done by SQL. `batch`: the
     flush that it was part of."""
 
     event_id: UUID

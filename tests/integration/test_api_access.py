@@ -10,6 +10,7 @@ import httpx
 import pytest
 import structlog
 
+from outbox.telemetry import log_lines
 from outbox.web import application, routing
 from outbox.web.auth import PEOPLE, RateLimits, Role
 from outbox.web.routing import Endpoint
@@ -101,7 +102,7 @@ def test_a_line_that_cannot_be_written_fails_no_request(
     def to_a_closed_file(*_: object) -> None:
         raise ValueError("I/O operation on closed file.")
 
-    monkeypatch.setattr(application.LogSubscriber, "handle", to_a_closed_file)
+    monkeypatch.setattr(log_lines.LogSubscriber, "handle", to_a_closed_file)
     served = guarded_behind("")
     wrong(served.client)
     assert served.as_("viewer").get("/api/v1/ops").status_code == 200

@@ -431,10 +431,11 @@ class TestWays:
         attach(connection, table, entity_type=kind, via=query, **more)
         assert [each.columns for each in attachments(connection)] == [(column, "b")] * 2
         connection.execute(sql.SQL("insert into {} values (1, 'a')").format(name))
-        rows = connection.execute("select entity_type, entity_id from search_outbox_events order by 2").fetchall()
-        assert rows == [(kind, "a"), (kind, "a{} %s $capture$ $$")]
+        kinds = connection.execute("select entity_type from search_outbox_events").fetchall()
+        assert kinds == [(kind,), (kind,)]
+        assert written(connection) == ["a", "a{} %s $capture$ $$"]
         connection.execute(sql.SQL("update {} set b = 'x'").format(name))
-        assert len(written(connection)) == 4
+        assert len(written(connection)) == 2
         detach(connection, table)
         assert left_behind(connection) == []
 

@@ -221,6 +221,6 @@ def test_one_daemon_tells_of_every_discard_whoever_did_it(connection: psycopg.Co
     told = [fact for daemon in daemons for fact in daemon.facts if isinstance(fact, EventDiscarded | EventsFlushed)]
     assert sorted(told, key=str) == [
         EventDiscarded(one, "block", "e1", "alice", "test data"),
-        EventDiscarded(by_hand, "block", "e2", "", ""),
+        EventDiscarded(by_hand, "block", "e2", connection.info.user, ""),
         EventsFlushed(flushed.id, 30, "alice", "junk"),
     ]

@@ -154,9 +154,9 @@ def test_the_key_of_a_fan_out_is_no_entity(queue: EventTable, desk: QueueDesk) -
         assert events.failed_of([entity]) == {}
         assert events.open_of([entity]) == frozenset()
         assert desk.browse.show(own).related == []
-    assert [event.entity_id for event in queue.store().lately_done("article", 10)] == ["7"]
+    assert [event.entity_id for event in queue.store().lately_done(["article"], 10)] == ["7"]
     queue.connection.execute("delete from search_outbox_events where id = %s", [own])
-    assert queue.store().lately_done("article", 10) == []
+    assert queue.store().lately_done(["article"], 10) == []
     assert desk.browse.show(done).related == ()
 
 

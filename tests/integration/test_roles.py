@@ -230,7 +230,7 @@ WORK = {"projector": PROJECTOR, "operator": OPERATOR, "reader": READER}
 # `store` needs a right that a projector gets where Kafka is its source (docs/kafka.md).
 FOR_KAFKA = {("records", "store")}
 # By `outbox migrate`, whose role owns the tables.
-FOR_OWNER = {("upgrade", name) for name in queries("upgrade")} | {
+FOR_OWNER = {(topic, name) for topic in ("upgrade", "view_reads") for name in queries(topic)} | {
     ("coverage", "ignore"),
     ("coverage", "watch_again"),
     ("coverage", "ignored_columns"),

@@ -49,6 +49,8 @@ class Planned:
 
 def plan(conn: Connection, view: str) -> Planned:
     """Derive, and have PostgreSQL check each attachment. Changes nothing."""
+    if conn.execute(queries("producers")["outbox_schema"]).fetchone() is None:
+        raise SchemaMismatch("search_outbox_events is not there")
     derived = _derived(conn, view)
     there = installed.installed(conn)
     by_hand, uncovered = _split(derived.refused, there)
