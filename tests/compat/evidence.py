@@ -27,12 +27,15 @@ def value(connection: Connection, query: str, *values: Any) -> Any:
     return row[0] if row else None
 
 
-def judged(connection: Connection, elastic: Elasticsearch, index: str, entries: list[LedgerEntry]) -> Iterator[Check]:
+def judged(
+    connection: Connection, elastic: Elasticsearch, index: str, entries: list[LedgerEntry], others: int = 0
+) -> Iterator[Check]:
+    """`others`: so many documents are not of the ledger."""
     committed = {entry.id for entry in entries if entry.committed}
     done = {str(id) for (id,) in connection.execute("select id from search_outbox_events where status = 'done'")}
     lost = committed - done
     yield Check("nothing lost", not lost, f"{len(committed):,} committed, {len(committed & done):,} done")
-    wrong = list(_wrong(elastic, index, entries))
+    wrong = list(_wrong(elastic, index, entries, others))
     detail = f"{len(newest(entries)):,} documents compared{f', wrong: {wrong[:3]}' if wrong else ''}"
     yield Check("no document different, deleted or back", not wrong, detail)
     leased = value(connection, "select count(*) from search_outbox_leases")
@@ -47,7 +50,7 @@ def judged(connection: Connection, elastic: Elasticsearch, index: str, entries: 
     yield Check("no row held twice", twice == 0, f"{twice} times")
 
 
-def _wrong(elastic: Elasticsearch, index: str, entries: list[LedgerEntry]) -> Iterator[tuple[str, str]]:
+def _wrong(elastic: Elasticsearch, index: str, entries: list[LedgerEntry], others: int) -> Iterator[tuple[str, str]]:
     last = newest(entries)
     elastic.indices.refresh(index=index)
     ids = sorted(last)
@@ -63,7 +66,7 @@ def _wrong(elastic: Elasticsearch, index: str, entries: list[LedgerEntry]) -> It
                 yield id, "is missing"
             elif (found["_version"], digest(found["_source"])) != (entry.version, entry.digest):
                 yield id, f"has version {found['_version']}, not {entry.version}, or another body"
-    extra = elastic.count(index=index)["count"] - sum(entry.op != "delete" for entry in last.values())
+    extra = elastic.count(index=index)["count"] - others - sum(entry.op != "delete" for entry in last.values())
     if extra:
         yield "all", f"{extra:+} documents that nobody wrote"
 

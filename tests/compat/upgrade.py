@@ -17,6 +17,7 @@ from labs.ledger import Ledger
 from labs.producing import Load, Producer
 from labs.worker import Worker
 from outbox.store.schema import files
+from tests.compat import linked
 from tests.compat.combination import RESULTS
 from tests.compat.evidence import Check, Connection, judged, longest_gap, value
 from tests.compat.ground import MissingSoftware
@@ -27,8 +28,8 @@ from tests.fixtures.postgres import fresh_database
 from tests.fixtures.servers import choose_servers
 from tests.fixtures.waiting import eventually
 
-# The first release; revisions before it have another history of migrations.
-PREVIOUS = "v0.1.0"
+# Release 0.1.0; revisions before it have another history of migrations.
+PREVIOUS = "34e92b57"
 INDEX = "upgrade"
 RATE = 100.0
 SETTINGS = {
@@ -94,7 +95,12 @@ class Drill:
 
     def judge(self, when: str) -> None:
         self.drained()
-        for found in judged(self.connection, self.elastic, INDEX, list(self.ledger.entries)):
+        entries = list(self.ledger.entries)
+        found_by = (
+            *judged(self.connection, self.elastic, INDEX, entries, others=linked.ARTICLES),
+            *linked.judged(self.connection, self.elastic, INDEX),
+        )
+        for found in found_by:
             self.check(f"{found.name} ({when})", found.ok, found.detail)
 
 
@@ -104,6 +110,12 @@ def _is_ready(worker: Worker) -> bool:
 
 @contextmanager
 def producing(drill: Drill, seed: int) -> Iterator[None]:
+    with linked.writing(drill.env["DATABASE_URL"], seed), _loaded(drill, seed):
+        yield
+
+
+@contextmanager
+def _loaded(drill: Drill, seed: int) -> Iterator[None]:
     load = Load("mixed", rate=RATE, concurrency=3)
     producer = Producer(drill.env["DATABASE_URL"], load, drill.ledger, seed)
     producer.start()
@@ -125,6 +137,7 @@ def forward(drill: Drill) -> int:
         "insert into search_outbox_events (entity_type, entity_id, op)"
         " select 'odd', g::text, 'not-a-real-op' from generate_series(1, 20) g"
     )
+    _attach(drill)
     drill.ready(drill.old, "o1", "o2")
     with producing(drill, seed=1):
         drill.await_progress(300, "o1", "o2")
@@ -136,11 +149,34 @@ def forward(drill: Drill) -> int:
         drill.ready(drill.new, "n1", "n2")
         mixed = [drill.await_progress(150, label) for label in ("o1", "n1", "n2")]
         drill.check("old and new daemons work side by side", all(mixed), f"{sum(mixed)} events settled by them")
-        drill.check("the last old daemon leaves cleanly", drill.stop("o1") == [0])
+        met = linked.fanouts(drill.connection)
+        drill.check("no worker of the old release meets a fan-out", met == 0, f"{met} fan-outs")
+        _finish(drill)
         alone = drill.await_progress(300, "n1", "n2")
         drill.check("new daemons go on alone", alone > 0, f"{alone} events settled by them")
     drill.judge("after the upgrade")
     return before
+
+
+def _attach(drill: Drill) -> None:
+    drill.connection.execute(linked.TABLES.encode())
+    for words in linked.ATTACH:
+        done = drill.old.outbox(drill.env, *words)
+        drill.check(f"the old release attaches {words[1]}", done.returncode == 0, _complaint(done))
+    drill.connection.execute(linked.ROWS.encode())
+
+
+def _finish(drill: Drill) -> None:
+    """The second step is refused while the last old daemon beats, and turns queries into fan-outs after it."""
+    early = drill.new.outbox(drill.env, "migrate", "--finish")
+    told = early.stderr.strip().splitlines()[-1:]
+    drill.check("the upgrade is not finished beside an old daemon", early.returncode != 0, f"{told}")
+    drill.check("the last old daemon leaves cleanly", drill.stop("o1") == [0])
+    done = drill.new.outbox(drill.env, "migrate", "--finish")
+    drill.check("it is finished without one", done.returncode == 0, _complaint(done))
+    eventually(lambda: linked.fanouts(drill.connection, "done") >= 20, within=60, what="20 fan-outs that are done")
+    failed = linked.fanouts(drill.connection, "failed")
+    drill.check("renames are fan-outs now", failed == 0, f"{linked.fanouts(drill.connection)}, {failed} failed")
 
 
 def _restart_old(drill: Drill, before: int) -> None:
@@ -177,15 +213,24 @@ def back(drill: Drill, to: int) -> None:
     """New daemons stop, the newer migrations are undone, old daemons run again, under load."""
     drill.check("new daemons leave cleanly", drill.stop("n1", "n2") == [0, 0])
     script = drill.new.outbox(drill.env, "migrate", "sql", "--back-to", str(to))
+    _detach(drill)
     for part in script.stdout.split("-- Takes back ")[1:]:
         drill.connection.execute(part.partition("\n")[2].encode())
     found = int(value(drill.connection, "select max(number) from search_outbox_migrations"))
     drill.check("the printed script takes the schema back", found == to, f"schema {found}")
+    done = drill.old.outbox(drill.env, *linked.ATTACH[1])
+    drill.check("the old release attaches it again", done.returncode == 0, _complaint(done))
     with producing(drill, seed=2):
         drill.ready(drill.old, "o3")
         drill.check("an old daemon works again", drill.await_progress(200, "o3") > 0)
     drill.judge("after going back")
     drill.check("it leaves cleanly", drill.stop("o3") == [0])
+
+
+def _detach(drill: Drill) -> None:
+    """What is attached by a query keeps the schema new; the old release attaches it again after the way back."""
+    done = drill.new.outbox(drill.env, *linked.DETACH)
+    drill.check("the query is detached", done.returncode == 0, _complaint(done))
 
 
 def upgrade(revision: str) -> Outcome:

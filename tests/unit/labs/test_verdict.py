@@ -137,7 +137,9 @@ def test_an_event_that_no_producer_wrote_is_found(tmp_path: Path) -> None:
 
 
 def test_the_legal_steps_are_those_of_the_product_and_the_two_of_prune() -> None:
-    product = {(str(transition.source), str(transition.target)) for transition in TRANSITIONS}
+    """A row that is stored again by a Kafka record is none of them: labs write each event once."""
+    steps = (step for step in TRANSITIONS if step.by != "reopen")
+    product = {(str(transition.source), str(transition.target)) for transition in steps}
     assert product | {("done", None), ("discarded", None)} == LEGAL
 
 
