@@ -579,27 +579,19 @@ class EventLogFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class RowCount:
-    rows: int
-    exact: bool
-
-    def __str__(self) -> str:
-        return f"{'' if self.exact else 'about '}{self.rows:,} row{'' if self.rows == 1 else 's'}"
-
-
-@dataclass(frozen=True, slots=True)
 class AttachResult:
-    """An attachment as it was installed, notes about it, the rows that are there already, and the SQL."""
+    """An attachment as it was installed, notes about it, about how many rows are there already (None: not known), and
+    the SQL."""
 
     attachment: Attachment
     notes: tuple[str, ...]
-    there: RowCount
+    there: int | None
     sql: str
 
     @property
     def next(self) -> str:
         """The command that writes the documents of these rows."""
-        return shlex.join(["outbox", "backfill", "--type", self.attachment.entity_type]) if self.there.rows else ""
+        return shlex.join(["outbox", "backfill", "--type", self.attachment.entity_type]) if self.there != 0 else ""
 
 
 @dataclass(frozen=True, slots=True)

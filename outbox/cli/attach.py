@@ -116,7 +116,7 @@ def attach(
 
 def _answer(done: AttachResult, *, sql: bool, json: bool) -> None:
     if json:
-        rows = {"rows": done.there.rows, "rows_exact": done.there.exact, "next": done.next, "notes": done.notes}
+        rows = {"rows": done.there, "next": done.next, "notes": done.notes}
         cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows, "sql": done.sql})
     elif sql:
         _print_script(done.sql)
@@ -177,9 +177,10 @@ def _told(done: AttachResult) -> str:
     how = done.attachment
     by = f"by {how.id_column}" if how.via is None else "via its query"
     told = f"attached {how.table}: its changes are events of type {how.entity_type} {by}, refreshes"
-    if not done.there.rows:
+    if done.there == 0:
         return f"{told}\nit has no rows yet"
-    return f"{told}\nit has {done.there} already; to write their documents run:\n  {done.next}"
+    rows = "rows" if done.there is None else f"about {done.there:,} rows"
+    return f"{told}\nit has {rows} already; to write their documents run:\n  {done.next}"
 
 
 @commands.command(rich_help_panel="Install")

@@ -84,7 +84,7 @@ def _record(plan: ViewPlan, script: str) -> dict[str, Any]:
             **each.result.attachment.how(),
             "reason": each.reason,
             "state": each.state,
-            "rows": each.result.there.rows,
+            "rows": each.result.there,
             "notes": each.result.notes,
         }
         for each in plan.attachments

@@ -171,11 +171,13 @@ class Database:
     def transaction(
         self, *, read_only: bool = False, snapshot: bool = False, timeout_ms: int | None = None
     ) -> Iterator[Connection[Any]]:
-        """Several statements that stand or fall together, with a time limit that lives only in here.
+        """Several statements that stand or fall together, with a time limit that lives only in here. What only reads is
+        rolled back: a function or a policy of a table that is read must leave no setting and no notification behind.
 
         `snapshot`: all of them read as of one moment, and change nothing.
         """
-        with self._connection() as connection, connection.transaction():
+        reads = read_only or snapshot
+        with self._connection() as connection, connection.transaction(force_rollback=reads):
             if snapshot:  # before any other statement: PostgreSQL takes it only then
                 connection.execute("set transaction isolation level repeatable read, read only")
             limit = timeout_ms or self._statement_timeout_ms

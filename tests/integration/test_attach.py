@@ -439,20 +439,19 @@ class TestWays:
         detach(connection, table)
         assert left_behind(connection) == []
 
-    def test_the_rows_that_are_there_are_counted_or_estimated(self, shop: Connection) -> None:
-        done = attach(shop, "articles", entity_type="article", id_column="id")
-        assert (str(done.there), done.there.exact) == ("3 rows", True)
-        shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
-        done = attach(shop, "many", entity_type="m", id_column="id")
-        assert (str(done.there), done.there.exact) == ("about 10,001 rows", False)
-        shop.execute("insert into many select n from generate_series(1, 20000) as n; analyze many; delete from many")
-        assert str(attach(shop, "many", entity_type="m", id_column="id").there) == "about 30,001 rows"
+    def test_the_rows_that_are_there_are_estimated_and_never_read(self, shop: Connection) -> None:
+        assert attach(shop, "articles", entity_type="article", id_column="id").there is None
+        shop.execute("create table many as select n as id from generate_series(1, 30001) as n; analyze many")
+        shop.execute("delete from many")
+        assert attach(shop, "many", entity_type="m", id_column="id").there == 30_001
+        shop.execute("create table none (id int)")
+        assert attach(shop, "none", entity_type="n", id_column="id").there == 0
 
     def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: QueueDesk) -> None:
         shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
         shop.execute("create table none (id int)")
         few = desk.producers.attach(Attachment("articles", "article", "id"))
-        assert (few.there.rows, few.next) == (3, "outbox backfill --type article")
+        assert (few.there, few.next) == (None, "outbox backfill --type article")
         assert "there is no view search_documents yet" in few.notes[0]
         assert desk.producers.attach(Attachment("many", "the m", "id")).next == "outbox backfill --type 'the m'"
         assert desk.producers.attach(Attachment("none", "n", "id")).next == ""

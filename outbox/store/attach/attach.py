@@ -86,7 +86,7 @@ def prepare(conn: Session, table: str, *, view: str, rows: bool = False, **how: 
     wanted = replace(wanted, per_row=wanted.per_row or tables.row_trigger_reason(source, wanted.columns) != "")
     same = [each for each in there if each.oid == source.oid and each.attachment.replaced_by(wanted)]
     statements = _statements(conn, source, _row(conn, source, wanted, checked), same)
-    result = AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _script(conn, statements))
+    result = AttachResult(wanted, checked.notes, tables.about_rows(conn, source), _script(conn, statements))
     return Prepared(result, tuple(statements), _kept_by_payloads(conn, wanted, same))
 
 

@@ -92,9 +92,11 @@ select n.nspname, c.oid::bigint, to_regproc('search_outbox_enqueue_table') is no
  where c.oid = to_regclass('search_outbox_events')
 
 -- name: estimate
--- Reads: PostgreSQL's own estimate of the rows of a table with its partitions; null where one was never analysed.
-select case when bool_and(c.reltuples >= 0) then sum(c.reltuples)::bigint end
+-- Reads: PostgreSQL's own estimate of the rows of a table with its partitions, none where there are no pages; null where
+-- it has none of a part.
+select case when bool_and(c.reltuples > 0 or pages.none) then sum(case when pages.none then 0 else c.reltuples end)::bigint end
   from pg_class as c
+ cross join lateral (select pg_relation_size(c.oid) = 0) as pages (none)
  where c.relkind = 'r'
    and (c.oid = %(oid)s::oid or c.oid in (select relid from pg_partition_tree(%(oid)s::oid::regclass)))
 
