@@ -563,6 +563,7 @@ def test_whoever_reaches_a_port_finds_counts_and_no_act_no_file_and_no_secret(si
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(request, timeout=60)
         assert refused.value.code in (404, 405, 501)
+        refused.value.close()
 
 
 def test_the_units_listen_on_loopback_alone(site: ShippedSite) -> None:

@@ -181,3 +181,15 @@ def test_verify_runs_in_process_whatever_the_variables_say(
     for name, value in SHELL.items():
         monkeypatch.setenv(name, value)
     assert world.reindexing().verify.run(VerifyOptions(rate=0)).report.drift == 0
+
+
+@pytest.mark.parametrize("how", [{"read_only": True}, {"snapshot": True}])
+def test_what_is_read_leaves_no_setting_and_no_notification_behind(queue: EventTable, how: dict[str, bool]) -> None:
+    """A policy or a function of a table that somebody else owns runs with the reader's session."""
+    queue.connection.execute("listen loot")
+    pool = queue.pool("one", size=1)
+    with pool.transaction(**how) as connection:
+        connection.execute("select set_config('search_path', 'elsewhere', false), pg_notify('loot', 'a payload')")
+    with pool.connection() as connection:
+        assert connection.execute("show search_path").fetchone() != ("elsewhere",)
+    assert list(queue.connection.notifies(timeout=0.2)) == []
