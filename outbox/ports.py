@@ -231,6 +231,9 @@ class PartitionOffsets(NamedTuple):
 class TopicAbout(NamedTuple):
     retention_seconds: float | None  # None: for ever
     is_compacted: bool
+    brokers: int = 1
+    copies: int = 1  # of the partition that has the fewest
+    confirmed: int = 1  # copies that must have a record before its producer hears of it, where it asks for all
 
 
 class RecordSeen(NamedTuple):
@@ -280,6 +283,10 @@ class StreamOffsets(Protocol):
         ...
 
     def about(self) -> TopicAbout: ...
+    def lacks_protocol(self) -> bool:
+        """Whether the brokers cannot share partitions in the way that is set."""
+        ...
+
     def newest(self, most: int) -> Sequence[RecordSeen]:
         """The last records of every partition, so many of each at most."""
         ...

@@ -116,7 +116,8 @@ def _stream(settings: Settings, database: Database, store: PostgresDoctor) -> Ca
     def workers() -> set[str]:
         return {row["worker_id"] for row in overview.workers()}
 
-    return StreamExam(offsets, settings.worker.concurrency, workers, store.last_version).examine
+    rows_seconds = settings.retention.days * 86_400 or None
+    return StreamExam(offsets, settings.worker.concurrency, workers, store.last_version, rows_seconds).examine
 
 
 def _connector(settings: Settings, url: str | None) -> Callable[[], Iterable[Finding]]:

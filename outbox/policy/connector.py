@@ -133,6 +133,8 @@ def _record(plan: ConnectorPlan) -> dict[str, str]:
 
 
 def _kafka(plan: ConnectorPlan) -> dict[str, str]:
+    """Of three copies one may be missing, and the connector, which waits for all that are there, goes on."""
+    confirmed = {"topic.creation.default.min.insync.replicas": "2"} if plan.replication > 2 else {}
     return {
         "producer.override.max.request.size": str(LARGEST_RECORD_BYTES),
         "producer.override.buffer.memory": str(2 * LARGEST_RECORD_BYTES),
@@ -140,6 +142,7 @@ def _kafka(plan: ConnectorPlan) -> dict[str, str]:
         "topic.creation.default.replication.factor": str(plan.replication),
         "topic.creation.default.cleanup.policy": "delete",
         "topic.creation.default.max.message.bytes": str(LARGEST_RECORD_BYTES),
+        **confirmed,
     }
 
 

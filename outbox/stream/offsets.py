@@ -25,6 +25,7 @@ AGES_SECONDS: Final = 2.0  # for the ages of all partitions: a page that shows t
 POLL_SECONDS: Final = 0.2
 FETCH_BYTES: Final = 65_536  # of one partition at once; one record at least, whatever its size
 SILENT: Final = {"log_level": 0}  # what is met is raised
+_PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 T = TypeVar("T")
 
 
@@ -62,15 +63,24 @@ class KafkaOffsets:
         return {each.partition(): age for each in found if (age := _age(each)) is not None}
 
     def about(self) -> TopicAbout:
-        admin = AdminClient(options(self._settings, client="offsets") | SILENT)
-        asked = ConfigResource(ResourceType.TOPIC, self.topic)
-        answer = admin.describe_configs([asked], request_timeout=ANSWER_SECONDS)[asked]
-        found = self._asked(lambda: answer.result(ANSWER_SECONDS + 1))
+        found = self._described(ConfigResource(ResourceType.TOPIC, self.topic))
         milliseconds = float(found["retention.ms"].value)
+        known = self._asked(self._metadata)
+        partitions = known.topics[self.topic].partitions.values()
         return TopicAbout(
             retention_seconds=None if milliseconds < 0 else milliseconds / 1000,
             is_compacted="compact" in str(found["cleanup.policy"].value),
+            brokers=len(known.brokers),
+            copies=min((len(each.replicas) for each in partitions), default=1),
+            confirmed=int(found["min.insync.replicas"].value),
         )
+
+    def lacks_protocol(self) -> bool:
+        """Brokers before 4.0 have no such configuration."""
+        broker = next(iter(self._asked(self._metadata).brokers))
+        shared = self._described(ConfigResource(ResourceType.BROKER, str(broker))).get(_PROTOCOLS)
+        known = str(shared.value).split(",") if shared is not None else ["classic"]
+        return self._settings.group_protocol not in map(str.strip, known)
 
     def newest(self, most: int) -> Sequence[RecordSeen]:
         starts = {each.partition: max(each.oldest, each.end - most) for each in self.read() if each.end > each.oldest}
@@ -88,6 +98,12 @@ class KafkaOffsets:
                 return []
             raise
         return [_reader(each, self.topic) for each in found.members]
+
+    def _described(self, resource: ConfigResource) -> Mapping[str, Any]:
+        admin = AdminClient(options(self._settings, client="offsets") | SILENT)
+        answer = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
+        found: Mapping[str, Any] = self._asked(lambda: answer.result(ANSWER_SECONDS + 1))
+        return found
 
     def _partition(self, place: TopicPartition) -> PartitionOffsets:
         if place.error is not None:

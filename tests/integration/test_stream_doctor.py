@@ -139,6 +139,21 @@ def connect_url() -> Iterator[str]:
         server.shutdown()
 
 
+def test_copies_that_must_confirm_and_rows_that_the_topic_outlives_are_named(
+    kafka: KafkaDesk, given: dict[str, str], examine: Examine
+) -> None:
+    topic = kafka.create_topic(f"test-{uuid.uuid4().hex[:16]}", 2, min_insync_replicas="2", retention_ms="604800000")
+    try:
+        here = {**given, "KAFKA_TOPIC": topic}
+        eventually(lambda: "copies" in examine(**here))
+        found = examine(**here, OUTBOX_RETENTION_DAYS="2")
+        assert only(found, "copies").detail.startswith("2 copies must confirm a record, and the topic has 1")
+        assert "keeps records for 7 d, and finished rows are pruned after 2 d" in only(found, "retention").detail
+        assert "retention" not in examine(**here, OUTBOX_RETENTION_DAYS="7")
+    finally:
+        kafka.delete_topic(topic)
+
+
 def test_connect_is_asked_where_its_address_is_given(database: str, elastic_url: str, connect_url: str) -> None:
     settings = load_settings({"DATABASE_URL": database, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": "none"})
 

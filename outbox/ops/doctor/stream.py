@@ -24,12 +24,14 @@ GAP: Final = "docs/runbooks/OutboxStreamGap.md"
 
 @dataclass(frozen=True, slots=True)
 class StreamExam:
-    """`workers`: those that the database knows, running or not. `issued`: the last version that it has given out."""
+    """`workers`: those that the database knows, running or not. `issued`: the last version that it has given out.
+    `rows_seconds`: how long finished rows are kept; None: for ever."""
 
     offsets: StreamOffsets
     lanes: int
     workers: Callable[[], Collection[str]]
     issued: Callable[[], int]
+    rows_seconds: float | None = None
 
     def examine(self) -> Iterator[Finding]:
         try:
@@ -43,15 +45,23 @@ class StreamExam:
         yield Finding(NAME, Level.OK, f"{where}: {lag:,} records to be read")
         yield from _gaps(found)
         yield from _shares(found, self.lanes)
-        yield from guarded("retention", lambda: self._kept(found))
+        yield from guarded("topic", lambda: self._kept(found))
+        yield from guarded("protocol", self._protocol)
         yield from guarded("group", lambda: group(self.offsets.readers(), self.workers(), lag))
         yield from guarded("records", lambda: records(self.offsets.newest(LOOKED_AT), self.issued))
 
     def _kept(self, found: Sequence[PartitionOffsets]) -> Iterator[Finding]:
         about = self.offsets.about()
         yield from _policy(about)
+        yield from _copies(about)
+        yield from _rows(about, self.rows_seconds)
         if about.retention_seconds is not None:
             yield from _soon_gone(self.offsets.ages(found), about.retention_seconds)
+
+    def _protocol(self) -> Iterator[Finding]:
+        if self.offsets.lacks_protocol():
+            detail = "these brokers do not know the group protocol that is set: no worker gets a partition"
+            yield Finding("protocol", Level.BAD, detail, "Set KAFKA_GROUP_PROTOCOL=classic, or use Kafka 4.0 or later.")
 
 
 def _gaps(found: Sequence[PartitionOffsets]) -> Iterator[Finding]:
@@ -80,6 +90,39 @@ def _policy(about: TopicAbout) -> Iterator[Finding]:
     if about.is_compacted:
         detail = "the topic is compacted: of each entity only the newest record is kept"
         remedy = "Use `cleanup.policy=delete`: a replay of the topic would miss what older records wrote elsewhere."
+        yield Finding("retention", Level.WARN, detail, remedy)
+
+
+def _copies(about: TopicAbout) -> Iterator[Finding]:
+    """What the connector has passed on, the database's log no longer has: a record that Kafka loses is lost."""
+    if about.brokers > 1 and about.copies == 1:
+        detail = f"the topic has one copy, on one of {about.brokers} brokers: with its disk the records are lost"
+        remedy = "Give it three (`kafka-reassign-partitions.sh`), and `min.insync.replicas=2`."
+        yield Finding("copies", Level.WARN, detail, remedy)
+    elif 1 < about.confirmed >= about.copies:
+        detail = (
+            f"{about.confirmed} copies must confirm a record, and the topic has {about.copies}: with one broker down "
+            "nothing can be written"
+        )
+        remedy = f"Set `min.insync.replicas={max(about.copies - 1, 1)}` for the topic."
+        yield Finding("copies", Level.WARN, detail, remedy)
+    elif about.copies > about.confirmed == 1:
+        detail = (
+            f"one of {about.copies} copies confirms a record: it is lost if that broker dies before the others have it"
+        )
+        yield Finding("copies", Level.WARN, detail, "Set `min.insync.replicas=2` for the topic.")
+
+
+def _rows(about: TopicAbout, rows_seconds: float | None) -> Iterator[Finding]:
+    """A record that is read again, after the group was set back, is compared with the row of its event."""
+    topic = about.retention_seconds
+    if rows_seconds is not None and (topic is None or topic > rows_seconds):
+        kept = "for ever" if topic is None else f"for {age(topic)}"
+        detail = (
+            f"the topic keeps records {kept}, and finished rows are pruned after {age(rows_seconds)}: if the topic is "
+            "read again from its beginning, events come back that people have discarded"
+        )
+        remedy = "Set OUTBOX_RETENTION_DAYS to what the topic keeps, or `retention.ms` to less."
         yield Finding("retention", Level.WARN, detail, remedy)
 
 

@@ -23,6 +23,7 @@ class FakeOffsets:
     topic: str = "events"
     group: str = "search"
     most_open: int = 100
+    old_brokers: bool = False
 
     def read(self) -> Sequence[PartitionOffsets]:
         if self.down:
@@ -34,6 +35,9 @@ class FakeOffsets:
 
     def about(self) -> TopicAbout:
         return self.kept
+
+    def lacks_protocol(self) -> bool:
+        return self.old_brokers
 
     def newest(self, most: int) -> Sequence[RecordSeen]:
         return self.records
@@ -113,7 +117,7 @@ def test_waiting_counts_the_records_that_were_there_at_first() -> None:
 
 
 def examined(offsets: FakeOffsets) -> list[Finding]:
-    return list(StreamExam(offsets, 2, lambda: {"w-1", "w-2"}, lambda: 1000).examine())
+    return list(StreamExam(offsets, 2, lambda: {"w-1", "w-2"}, lambda: 1000, 604_800.0).examine())
 
 
 def levels(offsets: FakeOffsets) -> dict[str, Level]:
@@ -157,8 +161,9 @@ def test_a_database_that_is_down_hides_only_what_needs_it() -> None:
     }
 
 
-def test_the_doctor_finds_nothing_wrong_with_a_group_that_keeps_up() -> None:
-    assert levels(FakeOffsets(places((0, 10, 10), (0, 5, 5)))) == {"kafka": Level.OK}
+@pytest.mark.parametrize("about", [WEEK, WEEK._replace(brokers=3, copies=3, confirmed=2), WEEK._replace(brokers=1)])
+def test_the_doctor_finds_nothing_wrong_with_a_group_that_keeps_up(about: TopicAbout) -> None:
+    assert levels(FakeOffsets(places((0, 10, 10), (0, 5, 5)), about)) == {"kafka": Level.OK}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +173,13 @@ def test_the_doctor_finds_nothing_wrong_with_a_group_that_keeps_up() -> None:
         (FakeOffsets(places((8, 10, 3), (0, 1, 1))), "gap", Level.BAD),
         (FakeOffsets(places((0, 10, 10))), "partitions", Level.WARN),
         (FakeOffsets(places((0, 1, 1), (0, 1, 1)), TopicAbout(3600.0, False)), "retention", Level.WARN),
-        (FakeOffsets(places((0, 1, 1), (0, 1, 1)), TopicAbout(None, True)), "retention", Level.WARN),
+        (FakeOffsets(places((0, 1, 1), (0, 1, 1)), TopicAbout(604_800.0, True)), "retention", Level.WARN),
+        (FakeOffsets(TWO, old_brokers=True), "protocol", Level.BAD),
+        (FakeOffsets(TWO, WEEK._replace(brokers=3)), "copies", Level.WARN),
+        (FakeOffsets(TWO, WEEK._replace(brokers=3, copies=3)), "copies", Level.WARN),
+        (FakeOffsets(TWO, WEEK._replace(brokers=3, copies=2, confirmed=2)), "copies", Level.WARN),
+        (FakeOffsets(TWO, TopicAbout(None, False)), "retention", Level.WARN),
+        (FakeOffsets(TWO, TopicAbout(700_000.0, False)), "retention", Level.WARN),
         (FakeOffsets(places((0, 9, 1), (0, 1, 1)), WEEK, old={0: 400_000.0}), "retention", Level.WARN),
         (FakeOffsets(places((0, 9, 1), (0, 1, 1)), WEEK, old={0: 590_000.0}), "retention", Level.BAD),
         (FakeOffsets(TWO, members=[reader("w-1"), reader("w-9")]), "group", Level.BAD),

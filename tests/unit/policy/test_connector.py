@@ -44,6 +44,12 @@ def test_its_state_alone_can_be_asked_for(status: dict[str, object] | None, leve
     assert finding.level is level
 
 
+@pytest.mark.parametrize(("copies", "confirmed"), [(1, None), (2, None), (3, "2"), (5, "2")])
+def test_two_of_three_copies_confirm_a_record(copies: int, confirmed: str | None) -> None:
+    made = connector.configuration(replace(PLAN, replication=copies))
+    assert made.get("topic.creation.default.min.insync.replicas") == confirmed
+
+
 def test_the_key_is_the_entity_and_the_value_the_payload() -> None:
     made = connector.configuration(PLAN)
     assert made["transforms.outbox.table.field.event.key"] == "entity_key"
