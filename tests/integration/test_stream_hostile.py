@@ -56,7 +56,10 @@ def place(
     kafka: KafkaDesk, topic: str, queue: EventTable, es: Elasticsearch, elastic_url: str, index: str
 ) -> Iterator[HostileTopic]:
     es.indices.put_mapping(index=index, dynamic="false")
-    settings = KafkaSettings(bootstrap_servers=kafka.url, topic=topic, group=f"hostile-{topic}")
+    # Nobody works at the rows here, so a partition must not rest for them.
+    settings = KafkaSettings(
+        bootstrap_servers=kafka.url, topic=topic, group=f"hostile-{topic}", max_open_events=1_000_000
+    )
     records = PostgresRecords(queue.pool(), queue.store(), owner="w1", group=settings.group)
     with elastic_sink(elastic_url) as sink, joined(settings, records, sink, index=index) as member:
         yield HostileTopic(kafka, topic, member, queue, lambda id: es.exists(index=index, id=id).body)
