@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from outbox.config import ConnectSettings, Settings
 from outbox.errors import UsageError
 from outbox.ops.connector import ConnectorCheck
-from outbox.policy.connector import ConnectorPlan, unfit
+from outbox.policy.connector import HEADERS_BYTES, ConnectorPlan, unfit
 from outbox.sink.kafka_connect import KafkaConnect
 from outbox.store.pool import plain_dsn
 
@@ -29,6 +29,7 @@ def connector_plan(settings: Settings, **given: Any) -> ConnectorPlan:
         user=str(about.get("user") or "postgres"),
         slot=settings.event_log.slot,
         topic=settings.kafka.topic,
+        record_bytes=settings.batch.max_document_bytes + HEADERS_BYTES,
         tls={name: str(about[name]) for name in _TLS if about.get(name)},
     )
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})

@@ -82,6 +82,7 @@ def _doctor(
             settings.documents,
             settings.event_log.slot,
             settings.event_log.days,
+            settings.batch.max_document_bytes,
         ),
         nodes=elastic.check_nodes,
         stream=_stream(settings, database, store),

@@ -38,6 +38,9 @@ def connector(
     replication: Annotated[
         int | None, option("--replication", "Of the topic, if Connect makes it (the broker's default).")
     ] = None,
+    record_bytes: Annotated[
+        int | None, option("--record-bytes", "Largest record; else OUTBOX_MAX_DOCUMENT_BYTES and 1 MiB.")
+    ] = None,
     properties: Annotated[bool, option("--properties", "A properties file for connect-standalone.")] = False,
     check: Annotated[
         str | None, option("--check", "Compare the connector that runs there with this, and say its state.", "URL")
@@ -58,7 +61,7 @@ def connector(
     if check is not None and properties:
         raise UsageError("--check and --properties exclude each other")
     given = {"name": name, "topic": topic, "host": host, "port": port, "user": user, "schema": schema}
-    given |= {"secrets": secrets, "partitions": partitions, "replication": replication}
+    given |= {"secrets": secrets, "partitions": partitions, "replication": replication, "record_bytes": record_bytes}
     joining = cli.connectors()
     settings = cli.settings()
     plan = joining.connector_plan(settings, **given)

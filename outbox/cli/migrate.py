@@ -75,8 +75,8 @@ def apply(
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": bool(log)}
     settings = cli.settings()
     url = settings.database.direct_dsn
-    more = {"drop_slow_indexes": drop_slow_indexes, "view": settings.documents}
-    applied = cli.migrations().migrate(url, **chosen, **more, say=cli.note)
+    more = {"view": settings.documents, "most_bytes": settings.batch.max_document_bytes}
+    applied = cli.migrations().migrate(url, **chosen, **more, drop_slow_indexes=drop_slow_indexes, say=cli.note)
     _finish(url, settings.documents, wanted=finish)
     if log is False:
         applied += cli.migrations().turn_log_off(url, say=cli.note)

@@ -68,7 +68,8 @@ class BatchSettings(Section):
     most 64 KiB) is read by a second query."""
     max_document_bytes: int = setting("OUTBOX_MAX_DOCUMENT_BYTES", DOCUMENT_BYTES, ge=65_536, le=1_073_741_824)
     """Most bytes of one document. A larger one fails (`too_large`) by its size, unread, and its neighbours are
-    projected. A lane needs up to three times as much memory for a moment."""
+    projected. `outbox_enqueue` refuses larger payloads: `outbox migrate` keeps this value in the database. A lane needs
+    up to three times as much memory for a moment."""
 
 
 def _heartbeat_seconds(validated: dict[str, Any]) -> float:

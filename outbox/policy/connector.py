@@ -18,9 +18,12 @@ _ROUTER: Final = "transforms.outbox"
 
 _HEADERS: Final = "event:header"  # the column that describes the event; `id` becomes a header by itself
 
-LARGEST_RECORD_BYTES: Final = 32 << 20
-"""A producer of Kafka takes 1 MB unless it is configured otherwise, and one event above it would stop the connector."""
+HEADERS_BYTES: Final = 1 << 20
+LARGEST_RECORD_BYTES: Final = (32 << 20) + HEADERS_BYTES
+"""A producer of Kafka takes 1 MB unless it is configured otherwise, and one event above it would stop the connector: so
+it is the largest payload that `outbox_enqueue` takes, with room for what stands around it."""
 
+_INT_MAX: Final = 2**31 - 1  # of a Java `int`, which the limits of Kafka are
 HEARTBEAT_MS: Final = 10_000
 POLL_MS: Final = 50
 """Debezium waits for so long to fill a batch, and for what comes next: half a second unless it is configured."""
@@ -43,6 +46,7 @@ class ConnectorPlan:
     partitions: int = 6
     replication: int = -1
     """-1 is the broker's default."""
+    record_bytes: int = LARGEST_RECORD_BYTES
     tls: Mapping[str, str] | None = None
     """`sslmode` and the like, as libpq names them."""
 
@@ -66,6 +70,8 @@ def unfit(plan: ConnectorPlan) -> Iterator[str]:
         yield "partitions"
     if plan.replication < 1 and plan.replication != -1:
         yield "replication"
+    if not HEADERS_BYTES <= plan.record_bytes <= _INT_MAX:
+        yield "record-bytes"
 
 
 def configuration(plan: ConnectorPlan) -> dict[str, str]:
@@ -136,12 +142,12 @@ def _kafka(plan: ConnectorPlan) -> dict[str, str]:
     """Of three copies one may be missing, and the connector, which waits for all that are there, goes on."""
     confirmed = {"topic.creation.default.min.insync.replicas": "2"} if plan.replication > 2 else {}
     return {
-        "producer.override.max.request.size": str(LARGEST_RECORD_BYTES),
-        "producer.override.buffer.memory": str(2 * LARGEST_RECORD_BYTES),
+        "producer.override.max.request.size": str(plan.record_bytes),
+        "producer.override.buffer.memory": str(2 * plan.record_bytes),
         "topic.creation.default.partitions": str(plan.partitions),
         "topic.creation.default.replication.factor": str(plan.replication),
         "topic.creation.default.cleanup.policy": "delete",
-        "topic.creation.default.max.message.bytes": str(LARGEST_RECORD_BYTES),
+        "topic.creation.default.max.message.bytes": str(plan.record_bytes),
         **confirmed,
     }
 
@@ -235,8 +241,9 @@ _ERRORS: Final = (
     ),
     KnownError(
         r"RecordTooLarge|MESSAGE_TOO_LARGE|larger than .*max\.(request|message)",
-        "An event is larger than the topic takes: raise its max.message.bytes (and the brokers' "
-        "replica.fetch.max.bytes), then restart the connector.",
+        "An event is larger than the connector may send or the topic takes: give the connector the configuration that "
+        "`outbox kafka connector --record-bytes N` prints, raise the topic's max.message.bytes to N, and restart it. "
+        "`outbox migrate` lets PostgreSQL refuse such events from now on.",
     ),
     KnownError(
         r"Connection .*refused|UnknownHost|connection attempt failed|timed out",

@@ -175,6 +175,9 @@ class PostgresDoctor:
         row = self._rows("sequence_behind")[0]
         return None if row["given_out"] is None or row["given_out"] <= row["last"] else (row["last"], row["given_out"])
 
+    def most_bytes(self) -> int:
+        return int(self._rows("most_bytes")[0]["most"])
+
     def version_raised(self) -> Row | None:
         found = self._rows("version_raised", most=SAMPLE_ROWS)
         return found[0] if found else None

@@ -249,6 +249,7 @@ begin
         execute format('revoke execute on function %s from public', ours.named);
     end loop;
     perform search_outbox_seal(current_schema()::regnamespace);
+    perform search_outbox_limit_payloads();
     perform search_outbox_log_days(7);
     if not exists (select from pg_publication where pubname = 'outbox_log') then
         create publication outbox_log for table search_outbox_log

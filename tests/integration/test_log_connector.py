@@ -304,17 +304,21 @@ def test_the_check_tells_why_a_task_failed_and_what_to_do(
     assert "ublication" in problem.detail
 
 
-def test_an_event_that_the_topic_does_not_take_stops_the_connector_until_the_topic_takes_it(
-    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str
+@pytest.mark.parametrize("record_bytes", [1 << 20, 8 << 20])
+def test_an_event_that_is_too_large_stops_the_connector_until_it_and_the_topic_take_it(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str, record_bytes: int
 ) -> None:
-    kafka.create_topic(plan.topic, 1, max_message_bytes="10000")
-    api, name = ConnectApi(connect_url), capture(configuration(plan))
-    enqueue(log, "large", payload=json.dumps({"a": "x" * 50_000}))
+    """The remedy as it is reported, whichever of the two limits refuses."""
+    kafka.create_topic(plan.topic, 1, max_message_bytes="1048576")
+    api, name = ConnectApi(connect_url), capture(configuration(replace(plan, record_bytes=record_bytes)))
+    enqueue(log, "large", payload=json.dumps({"a": "x" * 2_000_000}))
     eventually(lambda: "FAILED" in api.states(name), what="the failure of the task")
     enqueue(log, "small")
     problem = next(finding for finding in check(plan, name, connect_url) if finding.level is Level.BAD)
+    assert "--record-bytes" in problem.remedy
     assert "max.message.bytes" in problem.remedy
-    larger = ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)
+    api.put_connector(name, configuration(replace(plan, record_bytes=8 << 20)))
+    larger = ConfigEntry("max.message.bytes", str(8 << 20), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, plan.topic, incremental_configs=[larger])
     kafka.admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
     api.call("POST", f"/connectors/{name}/restart?includeTasks=true")

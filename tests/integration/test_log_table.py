@@ -1,5 +1,6 @@
 """search_outbox_log on a real PostgreSQL: what producers write there, its days, its rights, the way there and back."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -328,6 +329,35 @@ class TestAttached:
             (True, "search_outbox_events"),
             (False, ""),
         }
+
+
+PLAIN = (
+    "insert into search_outbox_log (entity_type, entity_id, op, payload) values ('article', '1', 'upsert', %s::json)"
+)
+ENQUEUE = "select outbox_enqueue('article', '1', 'upsert', %s::json)"
+
+
+@pytest.mark.parametrize(("log", "write"), [(False, ENQUEUE), (True, ENQUEUE), (True, PLAIN)])
+@pytest.mark.parametrize("earlier", [True, False], ids=["limit first", "log first"])
+def test_a_payload_above_the_limit_is_refused_where_it_is_written(
+    database: str, connection: Connection, log: bool, write: str, earlier: bool
+) -> None:
+    """One event of the log that no record can hold would stop the connector for everybody."""
+    said: list[str] = []
+    if earlier:
+        migrate(database, most_bytes=70_000, say=said.append)
+    migrate(database, log=log)
+    migrate(database, most_bytes=70_000, say=said.append)
+    assert said == ["outbox_enqueue takes payloads of up to 70,000 bytes"]
+    fits = json.dumps({"a": "é" * 34_995 + "x"}, ensure_ascii=False)
+    assert len(fits.encode()) == 70_000
+    connection.execute(write.encode(), [fits])
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="payload has 70001 bytes, 70000 at most") as refused:
+        connection.execute(write.encode(), [fits + " "])
+    assert "OUTBOX_MAX_DOCUMENT_BYTES" in str(refused.value.diag.message_hint)
+    migrate(database, most_bytes=80_000)
+    connection.execute(write.encode(), [fits + " "])
+    assert count(connection, "search_outbox_log" if log else "search_outbox_events") == 2
 
 
 class TestDays:

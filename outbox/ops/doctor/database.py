@@ -38,6 +38,7 @@ class DoctorSettings:
     view: str
     log_slot: str = "outbox_log"
     log_days: float = 3.0
+    most_bytes: int | None = None  # of a document; None: not asked
 
 
 class DoctorStore(Protocol):
@@ -49,6 +50,7 @@ class DoctorStore(Protocol):
     def lacking_privileges(self) -> Sequence[Row]: ...
     def missing_roles(self) -> Sequence[str]: ...
     def may_create(self) -> Sequence[Row]: ...
+    def most_bytes(self) -> int: ...
     def view_columns(self) -> Mapping[str, str]: ...
     def coverage(self) -> Coverage: ...
     def unsupported_ids(self) -> str | None: ...
@@ -157,6 +159,10 @@ def schema(store: DoctorStore, wanted: DoctorSettings) -> Iterator[Finding]:
     if not status.slow_indexes:
         yield Finding("slow_indexes", Level.OK, "no index uses a column that a claim writes")
     yield from _parts(status.parts, wanted)
+    if wanted.most_bytes is not None and (taken := store.most_bytes()) != wanted.most_bytes:
+        detail = f"outbox_enqueue takes payloads of up to {taken:,} bytes, projectors {wanted.most_bytes:,}"
+        remedy = "Run `outbox migrate` with the projectors' OUTBOX_MAX_DOCUMENT_BYTES."
+        yield Finding("document_limit", Level.WARN, detail, remedy)
 
 
 def _parts(parts: Mapping[str, bool], wanted: DoctorSettings) -> Iterator[Finding]:

@@ -66,6 +66,10 @@ select entity_type, kept_by, moving from search_outbox_entity_types order by ent
 -- Reads: where the version sequence is, and what rows say was given out.
 select (select last_value from search_outbox_version) as last, search_outbox_given_out() as given_out
 
+-- name: most_bytes
+-- Reads: the largest payload that producers may write.
+select search_outbox_max_bytes() as most
+
 -- name: version_raised
 -- Reads: when the version sequence was last moved above an index, among the newest acts.
 select at, detail ->> 'was' as was, detail ->> 'now' as now

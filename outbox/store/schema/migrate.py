@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -43,9 +43,11 @@ def migrate(
     log: bool = False,
     drop_slow_indexes: bool = False,
     view: str = "search_documents",
+    most_bytes: int | None = None,
     say: Say = lambda _: None,
 ) -> list[str]:
-    """Apply what is missing and return the names applied. Safe to run twice at once and to kill anywhere."""
+    """Apply what is missing and return the names applied. Safe to run twice at once and to kill anywhere. `most_bytes`:
+    of a payload; None leaves the limit as it is."""
     parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify, log=log)
     with migration_connection(database_url) as conn, only_one(conn, say):
         _refuse_strange(check_schema(conn))
@@ -58,7 +60,19 @@ def migrate(
         if any(migration.name == declaring.MIGRATION for migration in pending) or not declaring.is_finished(conn):
             _tell_types(conn, view, say)
         takeover.take_over(conn, say)
+        if most_bytes is not None:
+            _limit(conn, most_bytes, say)
     return [*(migration.name for migration in pending), *(f"dropped index {name}" for name in dropped)]
+
+
+_LIMIT: Final = """create or replace function search_outbox_max_bytes() returns int
+language sql immutable parallel safe as {}"""
+
+
+def _limit(conn: psycopg.Connection, most_bytes: int, say: Say) -> None:
+    if conn.execute("select search_outbox_max_bytes()").fetchone() != (most_bytes,):
+        conn.execute(sql.SQL(_LIMIT).format(sql.Literal(f"select {most_bytes}")))
+        say(f"outbox_enqueue takes payloads of up to {most_bytes:,} bytes")
 
 
 def _tell_types(conn: psycopg.Connection, view: str, say: Say) -> None:
