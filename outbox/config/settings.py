@@ -125,7 +125,8 @@ class Settings(Section):
     def secrets(self) -> tuple[str, ...]:
         """Values that must never be shown, for the log's redactor."""
         held = (self.value_of(variable) for variable in VARIABLES.values())
-        return tuple(value.get_secret_value() for value in held if isinstance(value, SecretStr))
+        whole = tuple(value.get_secret_value() for value in held if isinstance(value, SecretStr))
+        return (*whole, *self.kafka.secret_options)
 
     def source_of(self, variable: str) -> Source:
         """Where a value came from: flag, environment, file or default."""
@@ -348,17 +349,18 @@ def _stream_has_no_limits(settings: Settings) -> Iterator[ConfigProblem]:
         yield ConfigProblem("OUTBOX_KIND_*", what, "Leave it unset, or give the type a topic of its own.")
 
 
-@_rule("KAFKA_SECURITY_PROTOCOL", "KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD")
+@_rule("KAFKA_SECURITY_PROTOCOL", "KAFKA_SASL_MECHANISM", "KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD")
 def _stream_login_is_whole(settings: Settings) -> Iterator[ConfigProblem]:
     kafka, protocol = settings.kafka, "KAFKA_SECURITY_PROTOCOL"
     given = {"KAFKA_SASL_USERNAME": kafka.sasl_username, "KAFKA_SASL_PASSWORD": kafka.sasl_password}
     for variable, value in given.items():
-        if kafka.has_login and not value:
+        if kafka.has_password and not value:
             what = f"is not set, but {protocol} is {kafka.security_protocol}"
             yield ConfigProblem(variable, what, f"Set it, or use {protocol}=SSL.")
-        elif value and not kafka.has_login:
-            remedy = f"Use {protocol}=SASL_SSL, or leave it unset."
-            yield ConfigProblem(variable, f"is set, but {protocol} is {kafka.security_protocol}", remedy)
+        elif value and not kafka.has_password:
+            remedy = f"Use {protocol}=SASL_SSL with a KAFKA_SASL_MECHANISM that has passwords, or leave it unset."
+            what = f"is set, but {protocol} is {kafka.security_protocol}, or the mechanism takes no password"
+            yield ConfigProblem(variable, what, remedy)
 
 
 @_rule("KAFKA_SECURITY_PROTOCOL", "KAFKA_CA_CERTS", "KAFKA_CLIENT_CERT", "KAFKA_CLIENT_KEY")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, SecretStr
 
 from outbox.config.declaration import OneLineSecret, Section, ServerAddress, setting
 
@@ -15,7 +16,50 @@ _PEM = "the path of a readable PEM file"
 
 # ssl and SSL mean the same.
 Security = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(str.upper)]
-Mechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], BeforeValidator(str.upper)]
+Mechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(str.upper)]
+
+# What has a setting of its own, and what our promises rest on: who commits, what is read, how partitions are shared.
+OURS: Final = frozenset(
+    [
+        "bootstrap.servers",
+        "client.id",
+        "security.protocol",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "group.id",
+        "group.protocol",
+        "group.instance.id",
+        "session.timeout.ms",
+        "partition.assignment.strategy",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "auto.offset.reset",
+        "isolation.level",
+        "enable.partition.eof",
+        "allow.auto.create.topics",
+    ]
+)
+
+
+def _client_options(secret: SecretStr) -> SecretStr:
+    """The values may be secrets, so no message repeats any."""
+    try:
+        given = json.loads(secret.get_secret_value())
+    except (ValueError, RecursionError):
+        raise ValueError("is not JSON") from None
+    if not isinstance(given, dict) or not all(isinstance(value, (str, int, float)) for value in given.values()):
+        raise ValueError("must be one JSON object of texts, numbers and booleans")
+    if mine := sorted(OURS & given.keys()):
+        raise ValueError(f"must not set {', '.join(mine)}: the projector does, by settings of its own")
+    return secret
+
+
+ClientOptions = Annotated[SecretStr, AfterValidator(_client_options)]
 
 
 class KafkaSettings(Section):
@@ -65,9 +109,10 @@ class KafkaSettings(Section):
     )
     """Encryption and login. `PLAINTEXT` and `SASL_PLAINTEXT` are for a network that nobody else can read."""
     sasl_mechanism: Mechanism = setting(
-        "KAFKA_SASL_MECHANISM", "SCRAM-SHA-512", accepts="`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`"
+        "KAFKA_SASL_MECHANISM", "SCRAM-SHA-512", accepts="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`"
     )
-    """How the password is proved, with `SASL_SSL` or `SASL_PLAINTEXT`."""
+    """How the login is proved, with `SASL_SSL` or `SASL_PLAINTEXT`: by the password, or with `OAUTHBEARER` by a token
+    that `KAFKA_CLIENT_OPTIONS` says how to get."""
     sasl_username: str | None = setting("KAFKA_SASL_USERNAME")
     """User name of the login. Together with `KAFKA_SASL_PASSWORD`."""
     sasl_password: OneLineSecret | None = setting(
@@ -80,7 +125,28 @@ class KafkaSettings(Section):
     """This client's own certificate, where the brokers ask for one. Together with `KAFKA_CLIENT_KEY`."""
     client_key: Path | None = setting("KAFKA_CLIENT_KEY", accepts=_PEM)
     """The private key of `KAFKA_CLIENT_CERT`, without a passphrase."""
+    client_options: ClientOptions | None = setting(
+        "KAFKA_CLIENT_OPTIONS", accepts='JSON of options of librdkafka: `{"client.rack": "eu-1a"}`', secret=True
+    )
+    """More options of the client, passed on as they are: `client.rack`, `sasl.oauthbearer.method` and the like. Those
+    that have a setting of their own, or that the projector depends on, are refused."""
+    client_options_file: Path | None = None
     sasl_password_file: Path | None = None
+
+    @property
+    def more_options(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.client_options.get_secret_value()) if self.client_options else {}
+        return found
+
+    @property
+    def secret_options(self) -> tuple[str, ...]:
+        """Values of them that must never be shown by themselves."""
+        marks = ("secret", "password", "token", "key", "jaas", "oauthbearer.config")
+        return tuple(str(value) for name, value in self.more_options.items() if any(mark in name for mark in marks))
+
+    @property
+    def has_password(self) -> bool:
+        return self.has_login and self.sasl_mechanism != "OAUTHBEARER"
 
     @property
     def is_encrypted(self) -> bool:

@@ -59,9 +59,10 @@ def options(settings: KafkaSettings, *, client: str) -> Options:
         found |= {name: str(file) for name, file in files.items() if file is not None}
     if settings.has_login:
         found["sasl.mechanism"] = settings.sasl_mechanism
+    if settings.has_password:
         found["sasl.username"] = settings.sasl_username
         found["sasl.password"] = settings.sasl_password.get_secret_value() if settings.sasl_password else ""
-    return found
+    return found | settings.more_options
 
 
 def consumer_options(settings: KafkaSettings, *, client: str) -> Options:
@@ -87,7 +88,7 @@ def consumer_options(settings: KafkaSettings, *, client: str) -> Options:
         found["partition.assignment.strategy"] = "range"
         found["session.timeout.ms"] = int(settings.session_timeout_seconds * 1000)
         found["heartbeat.interval.ms"] = int(min(3.0, settings.session_timeout_seconds / 3) * 1000)
-    return found
+    return found | settings.more_options
 
 
 def answer_seconds(settings: KafkaSettings) -> float:

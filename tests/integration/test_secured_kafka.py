@@ -65,7 +65,10 @@ def secured(authority: Authority) -> Iterator[Secured]:
         "advertised.listeners": f"{open_listener},{closed}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
         "inter.broker.listener.name": "PLAINTEXT",
-        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.secure.oauthbearer.sasl.jaas.config": (
+            f'{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{USER}";'
+        ),
         "listener.name.secure.plain.sasl.jaas.config": f"{MODULES}.plain.PlainLoginModule required {login};",
         "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{MODULES}.scram.ScramLoginModule required;",
         "listener.name.secure.ssl.keystore.type": "PEM",
@@ -98,10 +101,24 @@ def topic(secured: Secured) -> Iterator[str]:
     secured.desk.delete_topic(name)
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
-def test_records_are_read_and_committed_over_tls_with_a_login(secured: Secured, topic: str, mechanism: str) -> None:
+# A token that nobody signs, which a broker takes unless it is configured to check one; and where the client stands.
+BY_TOKEN = {
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_username": None,
+    "sasl_password": None,
+    "client_options": SecretStr(
+        f'{{"enable.sasl.oauthbearer.unsecure.jwt": true, "sasl.oauthbearer.config": "principal={USER}",'
+        ' "client.rack": "eu-1a"}'
+    ),
+}
+
+
+@pytest.mark.parametrize("login", [{"sasl_mechanism": "SCRAM-SHA-512"}, {"sasl_mechanism": "PLAIN"}, BY_TOKEN])
+def test_records_are_read_and_committed_over_tls_with_a_login(
+    secured: Secured, topic: str, login: dict[str, Any]
+) -> None:
     secured.desk.produce(topic, [an_event_record(str(n), n) for n in range(1, 21)])
-    settings, sink = secured.settings(topic, sasl_mechanism=mechanism), MemorySink()
+    settings, sink = secured.settings(topic, **login), MemorySink()
     with joined(settings, MemoryRecords(), sink) as member:
         ends = {number: end for number, end in secured.desk.ends(topic).items() if end}
         member.run_until(committed=ends, desk=secured.desk, group=settings.group, topic=topic)

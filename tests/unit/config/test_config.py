@@ -108,6 +108,7 @@ APART = {
     "ELASTIC_CA_CERTS",
     "KAFKA_SASL_USERNAME",
     "KAFKA_SASL_PASSWORD",
+    "KAFKA_CLIENT_OPTIONS",
     "KAFKA_CA_CERTS",
     "KAFKA_CLIENT_CERT",
     "KAFKA_CLIENT_KEY",
@@ -126,6 +127,7 @@ SECRETS = {
     "ELASTIC_API_KEY",
     "ELASTIC_PASSWORD",
     "KAFKA_SASL_PASSWORD",
+    "KAFKA_CLIENT_OPTIONS",
     "KAFKA_CONNECT_PASSWORD",
     "OUTBOX_WEBHOOK_SECRET",
 }
@@ -276,7 +278,7 @@ def test_a_secret_file_is_read_without_its_newline_and_its_path_is_kept(tmp_path
 @pytest.mark.parametrize("variable", sorted(SECRETS))
 def test_the_path_of_every_secret_file_is_kept_beside_the_secret(variable: str, tmp_path: Path) -> None:
     file = tmp_path / "secret"
-    file.write_text("postgresql://h/db")
+    file.write_text('{"client.rack": "a"}' if variable == "KAFKA_CLIENT_OPTIONS" else "postgresql://h/db")
     environ = {"DATABASE_URL": DSN, f"{variable}_FILE": str(file), "ELASTIC_USERNAME": "elastic"}
     if variable != "ELASTIC_PASSWORD":
         del environ["ELASTIC_USERNAME"]

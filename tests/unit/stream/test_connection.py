@@ -7,8 +7,9 @@ from confluent_kafka import Consumer
 from pydantic import SecretStr
 
 from outbox.config import KafkaSettings, load_settings
+from outbox.config.streaming import OURS
 from outbox.errors import ConfigurationError
-from outbox.stream.connection import consumer_options
+from outbox.stream.connection import consumer_options, options
 
 DSN = "postgresql://app:pw@db:5432/shop"
 KAFKA = {"DATABASE_URL": DSN, "OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "a:9092"}
@@ -58,6 +59,24 @@ def test_a_login_over_tls_names_its_files_and_its_password(tmp_path: Path) -> No
     assert "canary" not in repr(given)
 
 
+def test_more_options_are_passed_on_and_those_that_we_depend_on_are_not_theirs() -> None:
+    given = '{"client.rack": "eu-1a", "fetch.wait.max.ms": 7, "sasl.oauthbearer.client.secret": "canary"}'
+    settings = load_settings(KAFKA | {"KAFKA_CLIENT_OPTIONS": given})
+    found = consumer_options(settings.kafka, client="w1")
+    assert (found["client.rack"], found["fetch.wait.max.ms"], found["enable.auto.commit"]) == ("eu-1a", 7, False)
+    assert options(settings.kafka, client="w1")["client.rack"] == "eu-1a"
+    assert "canary" not in repr(settings)
+    assert "canary" in settings.secrets()
+    assert {"group.id", "enable.auto.commit", "auto.offset.reset", "isolation.level"} <= OURS
+
+
+def test_a_token_needs_no_password() -> None:
+    given = {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_MECHANISM": "oauthbearer"}
+    found = options(load_settings(KAFKA | given).kafka, client="w1")
+    assert found["sasl.mechanism"] == "OAUTHBEARER"
+    assert not {"sasl.username", "sasl.password"} & found.keys()
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -69,6 +88,14 @@ def test_a_login_over_tls_names_its_files_and_its_password(tmp_path: Path) -> No
         ({"KAFKA_SECURITY_PROTOCOL": "SASL_SSL"}, "KAFKA_SASL_USERNAME"),
         ({"KAFKA_SASL_PASSWORD": "canary"}, "KAFKA_SASL_PASSWORD"),
         ({"KAFKA_CA_CERTS": "/no/such/file"}, "KAFKA_CA_CERTS"),
+        ({"KAFKA_CLIENT_OPTIONS": "canary"}, "KAFKA_CLIENT_OPTIONS"),
+        ({"KAFKA_CLIENT_OPTIONS": '["canary"]'}, "KAFKA_CLIENT_OPTIONS"),
+        ({"KAFKA_CLIENT_OPTIONS": '{"group.id": "canary"}'}, "KAFKA_CLIENT_OPTIONS"),
+        ({"KAFKA_CLIENT_OPTIONS": '{"client.rack": ["canary"]}'}, "KAFKA_CLIENT_OPTIONS"),
+        (
+            {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_MECHANISM": "OAUTHBEARER", "KAFKA_SASL_PASSWORD": "c"},
+            "KAFKA_SASL_PASSWORD",
+        ),
         ({"KAFKA_CLIENT_KEY": __file__, "KAFKA_SECURITY_PROTOCOL": "SSL"}, "KAFKA_CLIENT_KEY"),
         ({"KAFKA_TOPICS": "a"}, "KAFKA_TOPICS"),
     ],
