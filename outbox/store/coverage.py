@@ -4,7 +4,8 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from outbox.policy.coverage import Coverage, IgnoredTable, ReadTable
+from outbox.policy.coverage import Coverage, IgnoredTable, OpenAttachment, ReadTable, missing_ways
+from outbox.store.attach.from_view import derived
 from outbox.store.pool import Database, bounded_read, fetch_rows
 from outbox.store.queries import queries
 
@@ -29,8 +30,10 @@ def read_coverage(connection: Connection[Any], view: str) -> Coverage:
     rows = fetch_rows(connection, asked["coverage"], {"view": name})
     use = fetch_rows(connection, asked["is_in_use"])[0]
     said = fetch_rows(connection, asked["ignored"])
+    there = [OpenAttachment(**row) for row in fetch_rows(connection, asked["open_attachments"])]
     return Coverage(
         [ReadTable(**row | {"uncovered": tuple(row["uncovered"])}) for row in rows],
+        missing_ways(derived(connection, view), there),
         [IgnoredTable(**row | {"columns": tuple(row["columns"])}) for row in said],
         **use,
     )

@@ -13,6 +13,7 @@ from outbox.facts import Fact, Warned
 from outbox.policy.audit import Actor, Source
 from outbox.policy.inputs import BadRequest
 from outbox.ports import Finding, Level
+from outbox.store.attach import from_view
 from outbox.store.attach.tables import CannotAttach
 from outbox.store.coverage import PostgresCoverage
 from outbox.store.pool import Database
@@ -48,12 +49,19 @@ def coverage(database: str, viewed: psycopg.Connection) -> Iterator[PostgresCove
     pool.close()
 
 
-def attach(connection: psycopg.Connection, table: str, *watched: str, closed: bool = False) -> None:
+BY_HAND = "select id from articles where author_id = changed.id"
+
+
+def attach(
+    connection: psycopg.Connection, table: str, *watched: str, closed: bool = False, kind: str = "article"
+) -> None:
+    """By its id, or where the id is no article's by a query of somebody's own."""
+    via = BY_HAND if (table, kind) == ("authors", "article") else None
     connection.execute(
-        "insert into search_outbox_attachments (id, source, named, entity_type, id_column, watched, per_row, path,"
-        " function, closed_at) values ((select count(*) from search_outbox_attachments), %s::text::regclass, %s,"
-        " 'article', 'id', %s, false, '{public}', 'f', %s)",
-        [table, table, list(watched), "2026-01-01" if closed else None],
+        "insert into search_outbox_attachments (id, source, named, entity_type, id_column, via, watched, per_row, path,"
+        " function, closed_at) values ((select count(*) from search_outbox_attachments), %s::text::regclass, %s, %s,"
+        " %s, %s, %s, false, '{public}', 'f', %s)",
+        [table, table, kind, None if via else "id", via, list(watched), "2026-01-01" if closed else None],
     )
 
 
@@ -90,6 +98,50 @@ def test_what_an_open_attachment_watches_is_covered_and_a_closed_one_covers_noth
     attach(viewed, "authors", "id")
     assert coverage.forgotten() == ["public.authors (name)"]
     attach(viewed, "authors", "name")
+    assert coverage.forgotten() == []
+
+
+TWO_TYPES = """
+create or replace view search_documents as
+select 'article'::text as entity_type, a.id as entity_id, json_build_object('title', a.title, 'by', b.name) as document
+  from articles as a join authors as b on b.id = a.author_id
+ union all
+select 'author', b.id, json_build_object('name', b.name, 'born', b.born) from authors as b
+"""
+OF_A_PARENT = """
+create table categories (id bigint primary key, parent_id bigint, name text);
+create or replace view search_documents as
+select 'category'::text as entity_type, c.id as entity_id, json_build_object('name', c.name, 'in', p.name) as document
+  from categories as c left join categories as p on p.id = c.parent_id
+"""
+
+
+def test_a_table_that_is_attached_for_one_type_is_forgotten_for_another(
+    viewed: psycopg.Connection, coverage: PostgresCoverage
+) -> None:
+    viewed.execute(TWO_TYPES.encode())
+    attach(viewed, "articles")
+    attach(viewed, "authors", kind="author")
+    assert coverage.forgotten() == ["public.authors as article"]
+    attach(viewed, "authors", "born")
+    assert coverage.forgotten() == ["public.authors as article (id, name)"]
+    attach(viewed, "authors", "id", "name")
+    assert coverage.forgotten() == []
+
+
+def test_what_attach_derives_for_two_types_covers_both(viewed: psycopg.Connection, coverage: PostgresCoverage) -> None:
+    viewed.execute(TWO_TYPES.encode())
+    from_view.attach_all(viewed, "search_documents")
+    assert coverage.forgotten() == []
+
+
+def test_a_table_that_is_read_twice_needs_every_way_to_its_documents(
+    viewed: psycopg.Connection, coverage: PostgresCoverage
+) -> None:
+    viewed.execute(OF_A_PARENT.encode())
+    attach(viewed, "categories", kind="category")
+    assert coverage.forgotten() == ["public.categories as category"]
+    from_view.attach_all(viewed, "search_documents")
     assert coverage.forgotten() == []
 
 

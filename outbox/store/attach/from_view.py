@@ -51,13 +51,13 @@ def plan(conn: Connection, view: str) -> Planned:
     """Derive, and have PostgreSQL check each attachment. Changes nothing."""
     if conn.execute(queries("producers")["outbox_schema"]).fetchone() is None:
         raise SchemaMismatch("search_outbox_events is not there")
-    derived = _derived(conn, view)
+    found = derived(conn, view)
     there = installed.installed(conn)
-    by_hand, uncovered = _split(derived.refused, there)
-    problems = [*derived.problems, *map(_told, uncovered)]
+    by_hand, uncovered = _split(found.refused, there)
+    problems = [*found.problems, *map(_told, uncovered)]
     planned: list[PlannedAttachment] = []
     ready: list[attach.Prepared] = []
-    for each in derived.attachments:
+    for each in found.attachments:
         try:
             made, done = _planned(conn, each, view, there)
         except SchemaMismatch:
@@ -67,7 +67,7 @@ def plan(conn: Connection, view: str) -> Planned:
         else:
             planned.append(made)
             ready += [done] if made.state != "there" else []
-    needed = {(each.relation.oid, each.entity_type, each.way.id_column, each.way.via) for each in derived.attachments}
+    needed = {(each.relation.oid, each.entity_type, each.way.id_column, each.way.via) for each in found.attachments}
     unneeded = (
         each
         for each in there
@@ -100,7 +100,8 @@ def _steps(plan: ViewPlan) -> list[tuple[Attachment, str]]:
     return [(each.result.attachment, each.state) for each in plan.attachments]
 
 
-def _derived(conn: Connection, view: str) -> Derivation:
+def derived(conn: Connection, view: str) -> Derivation:
+    """What the view needs, by the catalogue alone: nothing is planned or run."""
     name = sql.Identifier(*view.split(".")).as_string(conn)
     row = conn.execute(queries("view_reads")["view_oid"], {"view": name}).fetchone()
     if row is None or row[0] is None:

@@ -52,7 +52,8 @@ def _relations(conn: psycopg.Connection[Any], view: int) -> dict[int, Relation]:
 
 
 def _relation(oid: int, row: dict[str, Any]) -> Relation:
-    columns = (Field(*each) for each in row.pop("columns"))
+    given = (row.pop(name) for name in ("numbers", "names", "quoted_names", "not_null"))
+    columns = sorted(map(Field, *given))
     return Relation(oid, columns={each.number: each for each in columns}, **row)
 
 

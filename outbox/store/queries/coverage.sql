@@ -94,6 +94,11 @@ select quote_ident(n.nspname) || '.' || quote_ident(c.relname) as "table", i.col
   join pg_class as c on c.oid = i.source join pg_namespace as n on n.oid = c.relnamespace
  order by 1
 
+-- name: open_attachments
+-- Reads: what is attached, by the table's oid.
+select source::oid::bigint as source, entity_type, id_column, via, watched from search_outbox_attachments
+ where closed_at is null
+
 -- name: ignored_columns
 -- Reads: the same for the derivation of attachments: by the table's oid, the columns; none named means the whole table.
 select source::oid::bigint, columns from search_outbox_ignored_tables

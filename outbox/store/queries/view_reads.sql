@@ -10,10 +10,13 @@ select c.oid::bigint as oid, c.oid::regclass::text as sql, c.relname as name, qu
        n.nspname as schema, c.relkind::text as kind,
        (select r.ev_action::text from pg_rewrite as r
          where c.relkind = 'v' and r.ev_class = c.oid and r.ev_type = '1' and r.rulename = '_RETURN') as rule,
-       array(select json_build_array(a.attnum, a.attname, quote_ident(a.attname), a.attnotnull)
-               from pg_attribute as a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-              order by a.attnum) as columns
+       columns.*
   from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
+ cross join lateral (
+    select coalesce(array_agg(a.attnum::int), '{}') as numbers, coalesce(array_agg(a.attname::text), '{}') as names,
+           coalesce(array_agg(quote_ident(a.attname)), '{}') as quoted_names,
+           coalesce(array_agg(a.attnotnull), '{}') as not_null
+      from pg_attribute as a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns
  where c.oid = any (%(oids)s::oid[])
 
 -- name: read_functions
