@@ -75,7 +75,7 @@ class KafkaConnect:
             with pool.request(
                 "GET", self._url + path, headers=headers, timeout=TIMEOUT_SECONDS, preload_content=False
             ) as reply:
-                for part in reply.stream(CHUNK_BYTES):
+                while part := reply.read1(CHUNK_BYTES):  # what is there: `stream` would wait until a chunk is full
                     body += part
                     if len(body) > MOST_BYTES or time.monotonic() > deadline:
                         raise ConnectDown(f"{self._url} sent more than {MOST_BYTES} bytes, or for too long")

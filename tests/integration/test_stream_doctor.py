@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -15,6 +16,8 @@ import pytest
 from outbox.app.doctor import open_doctor
 from outbox.config import KafkaSettings, load_settings
 from outbox.ports import Finding, Level
+from outbox.sink import kafka_connect
+from outbox.sink.kafka_connect import ConnectDown, KafkaConnect
 from outbox.stream.offsets import ORIGIN, KafkaOffsets
 from tests.fixtures.desks import Examine
 from tests.fixtures.kafka import KafkaDesk
@@ -190,3 +193,31 @@ def test_connect_that_asks_for_a_login_gets_the_one_of_the_settings(
         assert "401" in refused.detail
         assert "KAFKA_CONNECT_PASSWORD" in refused.detail
         assert "canary" not in refused.detail + refused.remedy
+
+
+@pytest.mark.parametrize("pause_seconds", [0.0, 0.02], ids=["much at once", "little by little"])
+def test_a_reply_of_connect_without_end_is_cut(monkeypatch: pytest.MonkeyPatch, pause_seconds: float) -> None:
+    monkeypatch.setattr(kafka_connect, "TIMEOUT_SECONDS", 0.5)
+
+    class WithoutEnd(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            part = b" " * (1 if pause_seconds else 65_536)
+            with suppress(OSError):
+                for _ in range(1_000):
+                    self.wfile.write(part)
+                    time.sleep(pause_seconds)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Not on the terminal."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), WithoutEnd) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            began = time.monotonic()
+            with pytest.raises(ConnectDown, match="or for too long"):
+                KafkaConnect(f"http://127.0.0.1:{server.server_port}").status("outbox-log")
+            assert time.monotonic() - began < 10
+        finally:
+            server.shutdown()
