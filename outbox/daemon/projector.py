@@ -107,7 +107,7 @@ class Projector:
         if not sendable.events:
             return []
         if not batch.sorted.viewed and not batch.standing.tried:
-            plain = fast_path.from_payloads(sendable, self.portion_bytes)
+            plain = fast_path.from_payloads(sendable, min(self.portion_bytes, self.most_document_bytes))
             if plain is not None and (self._in_order(batch) or not self._newer_deletes(batch)):
                 return plain
         elif batch.sorted.all_viewed and fast_path.is_lookup(sendable):

@@ -70,6 +70,13 @@ def test_the_worker_as_shipped_asks_for_a_login_and_gives_out_one_file_alone(
         access(connect.url)
 
 
+def test_the_example_for_a_cluster_gives_out_one_file_too() -> None:
+    text = (DEPLOY / "kubernetes" / "components" / "kafka" / "connector.example.yaml").read_text()
+    (allowed,) = re.findall(r"^#   config.providers.file.param.allowed.paths: (\S+)$", text, re.MULTILINE)
+    assert f'database.password: "${{file:{allowed}:password}}"' in text
+    assert "#   config.providers: file\n" in text
+
+
 def test_every_worker_that_we_ship_is_on_loopback_with_a_login_and_one_file() -> None:
     files = sorted(DEPLOY.rglob("connect-worker.properties"))
     assert len(files) == 2

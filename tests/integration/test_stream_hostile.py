@@ -208,6 +208,18 @@ def a_hostile_record(dice: random.Random) -> RawRecord:
     return record
 
 
+@pytest.mark.parametrize("size", [100_001, 900_000])
+def test_a_record_above_the_limit_of_a_document_fails_by_its_size(place: HostileTopic, size: int) -> None:
+    place.member.worker.projector.most_document_bytes = 100_000
+    large, fits = a_good_record("large"), a_good_record("fits")
+    large = large._replace(value=b'{"v": "' + b"x" * (size - 9) + b'"}')
+    fits = fits._replace(value=b'{"v": "' + b"x" * (100_000 - 9) + b'"}')
+    first = place.take(large, fits, a_good_record("small"))
+    assert [place.found(f"article:{id}") for id in ("large", "fits", "small")] == [False, True, True]
+    row = place.row_of(first)
+    assert (row.status, row.error_reason) == ("failed", "too_large")
+
+
 def test_no_record_ends_a_worker_or_stops_its_neighbours(place: HostileTopic) -> None:
     """Repeat a run with OUTBOX_TEST_FUZZ_SEED, which a failure prints."""
     seed = int(os.environ.get("OUTBOX_TEST_FUZZ_SEED", random.randrange(2**32)))
