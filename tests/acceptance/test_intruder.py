@@ -561,7 +561,8 @@ def test_hostile_names_and_texts_of_whatever_is_read_stay_names_and_texts(site: 
         for words, codes in NAMED.items():
             done = call(*words, env=over)
             assert done.code in codes, (words, done.code, done.err)
-            assert not CONTROL.search(done.out + done.err), words
+            # A script has the names as they are where it goes into a file; on a terminal they are shown.
+            assert words[-1] == "--sql" or not CONTROL.search(done.out + done.err), words
         with psycopg.connect(site.root, autocommit=True) as root:
             for table in tables:
                 root.execute(f"insert into {table} values (1)".encode())
@@ -584,7 +585,7 @@ NAMED: Final = {
     ("attach", "--from-view", "--dry-run"): {0},
     ("attach", "--from-view", "--sql"): {0},
     ("attach", "--from-view", "--yes"): {0},
-    ("doctor",): {1},
+    ("doctor",): {0, 1},  # by what stands there beside them
     ("status",): {0},
     ("types",): {0},
 }
