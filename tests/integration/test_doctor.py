@@ -144,6 +144,16 @@ def test_a_view_that_lacks_a_column_is_reported_with_what_is_missing(
     assert "lacks document" in bad(examine())["documents"]
 
 
+def test_a_version_of_the_view_is_named_as_ignored(examine: Examine, connection: psycopg.Connection) -> None:
+    connection.execute(
+        "create view search_documents as select 'a'::text as entity_type, 1 as entity_id, '{}'::json as document,"
+        " 7::bigint as version"
+    )
+    (finding,) = [each for each in examine()["documents"] if each.level is Level.WARN]
+    assert "has a column `version`" in finding.detail
+    assert "Leave it out" in finding.remedy
+
+
 def test_a_materialised_view_of_documents_is_bad_and_one_behind_the_view_is_named(
     examine: Examine, connection: psycopg.Connection
 ) -> None:

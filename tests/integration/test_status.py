@@ -13,6 +13,8 @@ from outbox.ops.status import wait_until_caught_up
 from outbox.policy.audit import Actor, Source
 from outbox.policy.inputs import BadRequest
 from outbox.store.schema.migrate import migrate
+from tests.fixtures.commands import Outbox
+from tests.fixtures.console import StartConsole
 from tests.fixtures.desks import desk_on
 from tests.fixtures.queue import EventTable
 
@@ -45,6 +47,20 @@ def test_what_waits_what_failed_and_who_works_are_counted(queue: EventTable, des
     assert {name: failed for name, (_, _, failed) in counts.items()} == {"article": 1, "author": 1}
     assert status.queue.rate == pytest.approx(0.2)
     assert [(w.worker, w.alive, w.state) for w in status.workers] == [("w1", True, "running")]
+
+
+def test_the_command_and_the_page_say_what_keeps_each_type(
+    queue: EventTable, outbox_here: Outbox, start_console: StartConsole
+) -> None:
+    declared = "insert into search_outbox_entity_types (entity_type, kept_by, moving, declared_by) values"
+    queue.connection.execute(f"{declared} ('note', 'payload', false, 'x'), ('book', 'view', true, 'x')".encode())
+    said = outbox_here("status").out
+    assert "kept by the view: book" in said
+    assert "by payloads: note" in said
+    assert "MOVING, `outbox types set` goes on: book" in said
+    page = start_console().client.get("/ops/queue/system").text
+    assert "book" in page
+    assert "note" in page
 
 
 def test_a_worker_that_is_silent_for_three_intervals_is_not_alive(queue: EventTable, desk: QueueDesk) -> None:

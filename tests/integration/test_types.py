@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
@@ -156,3 +157,16 @@ def test_the_upgrade_is_not_finished_while_an_older_program_beats(moving: Moving
     moving.connection.execute("update search_outbox_workers set state = 'stopped'")
     declaring.finish(moving.connection, "search_documents")
     assert declaring.is_finished(moving.connection)
+
+
+@pytest.mark.parametrize(("highest", "raised"), [("900", 900), ("2::numeric ^ 62 + 5", 2**62), ("null", 1)])
+def test_finishing_the_upgrade_raises_the_sequence_above_the_versions_that_the_view_gave(
+    database: str, connection: psycopg.Connection, highest: str, raised: int
+) -> None:
+    connection.execute("alter table search_outbox_leases alter column revision drop not null")
+    connection.execute(
+        "create view search_documents as select 'article'::text as entity_type, '1'::text as entity_id,"
+        f" '{{}}'::json as document, ({highest})::bigint as version".encode()
+    )
+    declaring.finish(connection, "search_documents")
+    assert connection.execute("select last_value from search_outbox_version").fetchone() == (raised,)
