@@ -148,10 +148,14 @@ _FOLLOWING = (
     "take_over begin renew let_go hold dispatch count_step finish_dispatch take_checks check checked take_settles"
     " settle fail tell forget"
 )
+_COVERAGE = "coverage is_in_use ignored ignored_columns open_attachments"
+# What the view needs is derived from the catalogue, to be compared with what is attached.
+_VIEW_READS = "view_oid read_relations read_functions read_operators read_types loose_collations"
 PROJECTOR = {
     "audit": "write head prune_step cutoff",
     "discards": "tell",
-    "coverage": "coverage is_in_use ignored",
+    "coverage": _COVERAGE,
+    "view_reads": _VIEW_READS,
     "documents": "*",
     "fanouts": "read open_refreshes write_page",
     "entity_types": "declared declared_of declare take_back raise_revision kept_by_view",
@@ -174,7 +178,8 @@ OPERATOR = {
     "backfills": "*",
     "browsing": "*",
     "controls": "*",
-    "coverage": "coverage is_in_use ignored",
+    "coverage": _COVERAGE,
+    "view_reads": _VIEW_READS,
     "discards": "discard status hold_matching discard_held",
     "documents": "*",
     "entity_types": "*",
@@ -205,7 +210,8 @@ READER = {
     "browsing": "show_without_payload attempts acts related related_by_index list_open list_failed list_done"
     " list_discarded list_done_deletes",
     "backfills": "newest",
-    "coverage": "coverage is_in_use ignored",
+    "coverage": _COVERAGE,
+    "view_reads": _VIEW_READS,
     "discards": "status",
     "documents": "shape",
     "entity_types": "declared",
@@ -233,7 +239,6 @@ FOR_KAFKA = {("records", "store")}
 FOR_OWNER = {(topic, name) for topic in ("upgrade", "view_reads") for name in queries(topic)} | {
     ("coverage", "ignore"),
     ("coverage", "watch_again"),
-    ("coverage", "ignored_columns"),
 }
 # Over the tables of users, as the attachment names them.
 USERS_QUERIES = {("fanouts", "find")}
