@@ -10,7 +10,7 @@
 --                    where p.pronamespace = current_schema()::regnamespace
 --                      and strpos(p.prosrc, '.search_outbox_max_bytes()') > 0 and p.proname <> 'search_outbox_limit_payloads'
 --       loop
---           execute regexp_replace(ours.text, '    if octet_length\((new\.)?payload::text\).*?end if;\n', '');
+--           execute regexp_replace(ours.text, '    if octet_length\((new\.)??payload::text\).*?end if;\n', '');
 --       end loop;
 --   end $undo$;
 --   drop function if exists search_outbox_limit_payloads();
