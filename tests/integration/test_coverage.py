@@ -13,6 +13,7 @@ from outbox.facts import Fact, Warned
 from outbox.policy.audit import Actor, Source
 from outbox.policy.inputs import BadRequest
 from outbox.ports import Finding, Level
+from outbox.store import coverage as coverage_module
 from outbox.store.attach import from_view
 from outbox.store.attach.tables import CannotAttach
 from outbox.store.coverage import PostgresCoverage
@@ -127,6 +128,25 @@ def test_a_table_that_is_attached_for_one_type_is_forgotten_for_another(
     assert coverage.forgotten() == ["public.authors as article (id, name)"]
     attach(viewed, "authors", "id", "name")
     assert coverage.forgotten() == []
+
+
+def test_what_the_view_needs_is_derived_anew_when_its_query_or_a_column_is_another(
+    viewed: psycopg.Connection, coverage: PostgresCoverage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    derivations: list[str] = []
+    derive = from_view.derived
+    monkeypatch.setattr(coverage_module, "derived", lambda conn, view: derivations.append(view) or derive(conn, view))
+    attach(viewed, "articles")
+    attach(viewed, "authors")
+    for _ in range(3):
+        assert coverage.forgotten() == []
+    assert len(derivations) == 1
+    viewed.execute(TWO_TYPES.encode())
+    assert coverage.forgotten() == ["public.authors as author"]
+    assert len(derivations) == 2
+    viewed.execute("alter table authors alter name set not null")
+    coverage.forgotten()
+    assert len(derivations) == 3
 
 
 def test_what_attach_derives_for_two_types_covers_both(viewed: psycopg.Connection, coverage: PostgresCoverage) -> None:

@@ -45,7 +45,7 @@ def test_a_view_that_changed_since_is_what_documents_follow(world: Fanning) -> N
 
 
 @pytest.mark.parametrize(
-    ("breaks", "said", "mends"),
+    ("breaks", "said", "repair"),
     [
         (
             "alter table article rename column author_id to by_whom",
@@ -57,7 +57,7 @@ def test_a_view_that_changed_since_is_what_documents_follow(world: Fanning) -> N
     ids=["a column that went", "a table that went"],
 )
 def test_a_query_that_fails_fails_its_fanout_with_the_remedy_and_not_the_writer(
-    world: Fanning, breaks: str, said: str, mends: str
+    world: Fanning, breaks: str, said: str, repair: str
 ) -> None:
     world.write(articles=3)
     world.connection.execute(breaks.encode())
@@ -67,7 +67,7 @@ def test_a_query_that_fails_fails_its_fanout_with_the_remedy_and_not_the_writer(
     failures = world.fanouts()
     assert [row.status for row in failures] == ["failed", "failed"]
     assert all(f"SQLSTATE {said}" in row.error and "replay" in row.error for row in failures)
-    world.connection.execute(mends.encode())
+    world.connection.execute(repair.encode())
     replay(world)
     world.settle()
     assert world.refreshed() == [1, 2, 3]

@@ -4,6 +4,7 @@
 -- name: coverage
 -- Reads: every relation that the view reads, itself or by way of other views. `uncovered`: columns whose changes write no
 -- event. `attached`: its new and deleted rows do; `ignored`: as a whole. A table may be read without any column of it.
+-- `made`: another text once the query of a view, or a column of the relation, is another.
 with recursive read_views (oid) as (
     select to_regclass(%(view)s)::oid
     union
@@ -14,7 +15,7 @@ with recursive read_views (oid) as (
            and d.refclassid = 'pg_class'::regclass
       join pg_class as c on c.oid = d.refobjid and c.relkind = 'v'
 ), rules as (
-    select r.oid, r.ev_class, r.ev_action
+    select r.oid, r.ev_class, r.ev_action, r.xmin::text as made
       from read_views as v
       join pg_class as c on c.oid = v.oid and c.relkind = 'v'
       join pg_rewrite as r on r.ev_class = v.oid and r.ev_type = '1'
@@ -69,7 +70,9 @@ with recursive read_views (oid) as (
 )
 select r.shown as "table", r.relkind::text as kind, r.relid = to_regclass(%(view)s) as itself,
        covers.attached, covers.ignored,
-       array(select c from unnest(r.columns) as c where not covers.wholly and c <> all (covers.columns)) as uncovered
+       array(select c from unnest(r.columns) as c where not covers.wholly and c <> all (covers.columns)) as uncovered,
+       (select string_agg(oid || ':' || made, ' ' order by oid) from rules)
+           || (select coalesce(string_agg(a.xmin::text, ' ' order by a.attnum), '') from pg_attribute as a where a.attrelid = r.relid) as made
   from relations as r
  cross join lateral (
     select coalesce(bool_or(by_trigger), false) as attached,
