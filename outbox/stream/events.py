@@ -27,7 +27,7 @@ from outbox.ports import (
     RecordStore,
     Settled,
 )
-from outbox.stream.fate import Fate, fate, stay_seconds
+from outbox.stream.fate import AGAIN_SECONDS, Fate, fate, stay_seconds
 from outbox.stream.partitions import Handed, Partitions
 from outbox.stream.record import Message, Read, is_tombstone, key_of, read, read_all
 
@@ -301,8 +301,12 @@ class StreamEvents:
     ) -> Settled:
         kept, lost = 0, list[UUID]()
         for part, judged in zip(batch.parts, fates, strict=True):
-            stays = [place for what, place in judged if what is Fate.STAY]
+            stays = [place for what, place in judged if what in (Fate.STAY, Fate.AGAIN)]
             rest = self._rest(part, stays, verdicts, stuck)
+            for again in (part.messages[place].offset() or 0 for what, place in judged if what is Fate.AGAIN):
+                times = part.handed.partition.again.get(again, 0)
+                rest = max(rest, AGAIN_SECONDS[times])
+                part.handed.partition.again[again] = times + 1
             if self._close_part(part, stays, rest):
                 kept += len(part.reads)
             else:
@@ -420,8 +424,13 @@ class GivenVerdicts:
 
 
 def _exceptions(part: RecordPart, verdicts: GivenVerdicts) -> list[tuple[Fate, int]]:
+    sent_again = part.handed.partition.again
+
+    def times(place: int) -> int:
+        return sent_again.get(part.messages[place].offset() or 0, 0) if sent_again else 0
+
     return [
-        (fate(event, verdict, others_done=verdicts.some_done), place)
+        (fate(event, verdict, others_done=verdicts.some_done, times=times(place)), place)
         for place, (event, _, _) in enumerate(part.reads)
         if (verdict := verdicts.of(event)) is not DONE or event.op == DELETE
     ]

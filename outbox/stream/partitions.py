@@ -67,6 +67,7 @@ class Partition:
     high: int = 0
     suspect: bool = False  # who had it before ended with it, again and again: its first batch is stored, not sent
     held: str = ""  # why nothing of it is handed out, until that is over
+    again: dict[int, int] = field(default_factory=dict)  # how often a refused record was sent again, by its offset
     end: int = 0  # the broker has said that there is nothing below it that was not read
 
     def settled(self) -> int:
@@ -251,7 +252,10 @@ class Partitions:
             partition = handed.partition
             if partition.revoked:
                 return False
-            partition.ledger.close(message.offset() or 0 for message in closed)
+            offsets = [message.offset() or 0 for message in closed]
+            partition.ledger.close(offsets)
+            for offset in offsets if partition.again else ():
+                partition.again.pop(offset, None)
             partition.in_flight = ()
             self._put_back(partition, stays)
             if rest_seconds:

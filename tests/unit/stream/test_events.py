@@ -171,14 +171,32 @@ def test_a_record_that_is_refused_is_a_row_before_its_offset_passes_and_its_neig
     assert isinstance(bench.records.rows[f"kafka:{TOPIC}:0:1"].settlement, Failed)
 
 
-def test_a_record_to_be_retried_is_a_row() -> None:
+def test_a_record_that_a_busy_node_refuses_three_times_is_a_row() -> None:
+    bench = Bench()
+    bench.refuse("1", failure=BUSY)
+    bench.arrive(*(a_record(n, str(n)) for n in range(3)))
+    for seconds in (0.25, 1.0):
+        bench.worker.run()
+        assert (bench.stored(), bench.committable(), bench.ids()) == ([], 1, {"0", "2"})
+        assert bench.worker.run() is None, "it rests"
+        bench.clock.passes(seconds)
+    bench.worker.run()
+    (row,) = bench.records.rows.values()
+    assert isinstance(row.settlement, RetryLater)
+    assert (bench.stored(), bench.committable()) == (["0:1"], 3)
+    (partition,) = bench.partitions.all()
+    assert partition.again == {}, "what is closed is forgotten"
+
+
+def test_a_record_that_a_busy_node_takes_the_second_time_needs_no_row() -> None:
     bench = Bench()
     bench.refuse("1", failure=BUSY)
     bench.arrive(a_record(0, "1"))
     bench.worker.run()
-    (row,) = bench.records.rows.values()
-    assert isinstance(row.settlement, RetryLater)
-    assert bench.committable() == 1
+    bench.refuse()
+    bench.clock.passes(0.25)
+    bench.worker.run()
+    assert (bench.stored(), bench.committable(), bench.ids()) == ([], 1, {"1"})
 
 
 @pytest.mark.parametrize("failure", [AWAY, CLOSED])

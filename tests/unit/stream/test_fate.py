@@ -38,7 +38,8 @@ CASES: list[tuple[str, Settlement, Fate, str]] = [
     (DELETE, DONE, Fate.STORE, "the guard against late upserts reads rows"),
     (DELETE, MISSING_DONE, Fate.STORE, "a tombstone is there for a minute only"),
     (DELETE, SUPERSEDED, Fate.STORE, "as the table keeps it too"),
-    (UPSERT, RetryLater(1.0, BUSY), Fate.STORE, "a table lane tries it again"),
+    (UPSERT, RetryLater(1.0, BUSY), Fate.AGAIN, "a node is busy for a moment"),
+    (UPSERT, RetryLater(1.0, Failure(Reason.UNKNOWN, "no")), Fate.STORE, "a table lane tries it again"),
     (UPSERT, Failed(BAD, DeadReason.NON_RETRYABLE), Fate.STORE, "a person sees it"),
     (UPSERT, Failed(BUSY, DeadReason.MAX_ATTEMPTS_EXCEEDED), Fate.STORE, "a person sees it"),
     (UPSERT, Failed(LARGE, DeadReason.NON_RETRYABLE), Fate.STORE, "too large alone: it would stop its partition"),
@@ -65,6 +66,12 @@ def test_a_record_waits_for_a_shard_only_where_no_other_was_taken(settlement: Se
 @pytest.mark.parametrize(("op", "settlement", "expected", "why"), CASES, ids=[case[3] for case in CASES])
 def test_the_fate_of_a_record(op: str, settlement: Settlement, expected: Fate, why: str) -> None:
     assert fate(an_event(op=op), settlement) is expected
+
+
+def test_what_a_busy_node_refuses_is_sent_again_twice_from_memory_and_then_is_a_row() -> None:
+    settlement = RetryLater(1.0, BUSY)
+    fates = [fate(an_event(), settlement, others_done=True, times=times) for times in range(4)]
+    assert fates == [Fate.AGAIN, Fate.AGAIN, Fate.STORE, Fate.STORE]
 
 
 def test_who_stays_rests_as_long_as_its_verdict_says_and_never_for_long() -> None:
