@@ -8,6 +8,7 @@ from typing import Any, Final
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.config import ConnectSettings, Settings
+from outbox.config.streaming import slug_of
 from outbox.errors import UsageError
 from outbox.ops.connector import ConnectorCheck
 from outbox.policy.connector import HEADERS_BYTES, ConnectorPlan, unfit
@@ -32,6 +33,9 @@ def connector_plan(settings: Settings, **given: Any) -> ConnectorPlan:
         record_bytes=settings.batch.max_document_bytes + HEADERS_BYTES,
         tls={name: str(about[name]) for name in _TLS if about.get(name)},
     )
+    if settings.source_of("OUTBOX_PROJECTION") != "default":
+        slug = slug_of(settings.projection)
+        plan = replace(plan, name=f"{plan.name}-{slug}", prefix=slug)
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
     if wrong := list(unfit(plan)):
         raise UsageError(f"invalid: {', '.join(f'--{name}' for name in wrong)}")

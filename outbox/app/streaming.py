@@ -45,7 +45,7 @@ def streaming(
     """Beside the table's claimer and projector, the same over records. They share the gate, the limits, the brakes and
     the judge: a pause is a pause for both."""
     records = PostgresRecords(database, events, owner=settings.worker.id, group=settings.kafka.group)
-    records.check()
+    database_id = records.check()
     time = SourceTime(records.now, boottime)
     time.tend()
     partitions = Partitions(clock, most_bytes=settings.kafka.prefetch_bytes, batch_size=settings.batch.size)
@@ -55,6 +55,8 @@ def streaming(
         time.now,
         batch_bytes=settings.batch.bytes,
         most_open=settings.kafka.max_open_events,
+        database=database_id,
+        routed=settings.kafka.record_form == "router",
         stopped_types=table.gate.types_stopped_by_operator,
     )
     leases = _leases(settings, store, announce)

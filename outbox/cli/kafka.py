@@ -25,7 +25,9 @@ def group() -> None:
 
 @kafka.command()
 def connector(
-    name: Annotated[str | None, option("--name", "Name of the connector (outbox-log).")] = None,
+    name: Annotated[
+        str | None, option("--name", "Name of the connector (outbox-log; with OUTBOX_PROJECTION its name too).")
+    ] = None,
     topic: Annotated[str | None, option("--topic", "Topic of the events; else from KAFKA_TOPIC.")] = None,
     host: Annotated[str | None, option("--host", "PostgreSQL as Connect reaches it; else from DATABASE_URL.")] = None,
     port: Annotated[int | None, option("--port", "Its port; else from DATABASE_URL.")] = None,

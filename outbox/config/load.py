@@ -17,6 +17,7 @@ from pydantic import SecretStr, ValidationError
 from outbox.config.connections import NO_DATABASE
 from outbox.config.declaration import Variable, short
 from outbox.config.settings import VARIABLES, Settings, Source, cross_problems
+from outbox.config.streaming import names_of
 from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.redact import redact_dsn
 
@@ -51,6 +52,9 @@ def load_settings(
         raise ValueError(f"flags that are not variables: {', '.join(strange)}")
     environ = os.environ if environ is None else environ
     given, problems = _gather(present(environ), flags)
+    if "OUTBOX_PROJECTION" in given:
+        names = names_of(str(given["OUTBOX_PROJECTION"].value))
+        given = {name: Given(value, "default") for name, value in names.items()} | given
     settings, rejected = _build(given)
     problems += rejected
     wrong = {problem.variable.removesuffix("_FILE") for problem in problems}

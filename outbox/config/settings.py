@@ -84,7 +84,9 @@ class Settings(Section):
         pattern=r"^[A-Za-z0-9_.:-]+$",
         accepts="1 to 100 letters, digits, `_`, `.`, `:` or `-`",
     )
-    """The `projection` label of all metrics and log lines. Dashboards and alerts select by it: change them together."""
+    """The `projection` label of all metrics and log lines. Dashboards and alerts select by it: change them together.
+    With Kafka also a part of its names, where they are not set: `shop` gives the topic `shop.search_outbox_log`, the
+    group `outbox-projector-shop`, the slot `outbox_log_shop` and the connector `outbox-log-shop`."""
     redact_fields: CommaList = setting("OUTBOX_REDACT_FIELDS", (), accepts="field names separated by commas")
     """Field names to mask wherever a payload is shown. Elasticsearch still receives the document unchanged."""
     worker: WorkerSettings = Field(default_factory=WorkerSettings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -33,7 +34,6 @@ OURS: Final = frozenset(
         "sasl.password",
         "group.id",
         "group.protocol",
-        "group.instance.id",
         "session.timeout.ms",
         "partition.assignment.strategy",
         "enable.auto.commit",
@@ -57,6 +57,21 @@ def _client_options(secret: SecretStr) -> SecretStr:
     if mine := sorted(OURS & given.keys()):
         raise ValueError(f"must not set {', '.join(mine)}: the projector does, by settings of its own")
     return secret
+
+
+def names_of(projection: str) -> dict[str, str]:
+    """The names that follow from `OUTBOX_PROJECTION`, where they are not set themselves."""
+    slug = slug_of(projection)
+    return {
+        "KAFKA_TOPIC": f"{slug}.search_outbox_log",
+        "KAFKA_GROUP": f"outbox-projector-{slug}",
+        "OUTBOX_EVENT_LOG_SLOT": f"outbox_log_{slug}",
+    }
+
+
+def slug_of(projection: str) -> str:
+    """As the name of a slot may be, which allows least."""
+    return re.sub("[^a-z0-9_]", "_", projection.lower())[:52]
 
 
 ClientOptions = Annotated[SecretStr, AfterValidator(_client_options)]
@@ -91,6 +106,9 @@ class KafkaSettings(Section):
     )
     """The consumer group; all workers of one projection share it. Another index needs another group, and a database
     of its own for its exceptions. Two projections in one group would each get a part of the events."""
+    record_form: Literal["event", "router"] = setting("KAFKA_RECORD_FORM", "event")
+    """How a record describes an event. `router`: as Debezium's outbox router writes it by default. That has no version,
+    so each record is a refresh of its `aggregateid` in the view (docs/kafka.md)."""
     group_protocol: Literal["consumer", "classic"] = setting("KAFKA_GROUP_PROTOCOL", "consumer")
     """How the group shares partitions. `consumer` needs Kafka 4.0 or later; others keep their partitions while one is
     moved. `classic` works with older brokers, with the range assignor: every change stops all workers for a moment."""

@@ -55,12 +55,13 @@ class PostgresRecords:
         self._sql = queries("records")
         self._id_type = ""  # of the column; asked for once, and again after an error
 
-    def check(self) -> None:
-        """Asked at the start: a right that is missing would show at the first exception only."""
+    def check(self) -> str:
+        """Asked at the start: a right that is missing would show at the first exception only. The database's id."""
         with self._database.connection() as connection:
             row = connection.execute(self._sql["may_store"]).fetchone()
             limited = connection.execute(self._sql["limited"]).fetchone()
             foreign = connection.execute(self._sql["foreign"], {"group": self._group}).fetchone()
+            database = connection.execute(self._sql["database"]).fetchone()
         if row is None or not row[0]:
             raise MayNotStore
         if limited is not None and limited[0]:
@@ -70,6 +71,8 @@ class PostgresRecords:
             raise ForeignExceptions(
                 f"one of them is {foreign[0]}, key {foreign[1]}; this worker's group is {self._group}"
             )
+        assert database is not None
+        return str(database[0])
 
     def store(self, rows: Sequence[RecordRow]) -> None:
         """One statement, as nearly always. Where the database refuses that (a payload that is no JSON, an id that its

@@ -27,11 +27,14 @@ COORDINATOR_MOVES: Final = (
 )
 RETRY_SECONDS: Final = 0.2
 # What a client waits out as if the broker were down, although only a person can correct it.
+MEMBER: Final = "group.instance.id"  # a member's: other clients warn of it
 REFUSALS: Final = {
     KafkaError._AUTHENTICATION: "correct KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD or KAFKA_SASL_MECHANISM",
     KafkaError._SSL: "correct KAFKA_CA_CERTS, KAFKA_CLIENT_CERT or KAFKA_SECURITY_PROTOCOL",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user Read and Describe on the topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user Read on the group",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user Read on the topic, and `outbox doctor` DescribeConfigs",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic, or correct KAFKA_TOPIC; Connect makes it at its first event",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user Read on the group, or Describe where it only shows",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this user DescribeConfigs on the cluster",
 }
 
 OLD_BROKERS: Final = "these brokers lack the group protocol `consumer` (Kafka 4.0): set KAFKA_GROUP_PROTOCOL=classic"
@@ -62,7 +65,7 @@ def options(settings: KafkaSettings, *, client: str) -> Options:
     if settings.has_password:
         found["sasl.username"] = settings.sasl_username
         found["sasl.password"] = settings.sasl_password.get_secret_value() if settings.sasl_password else ""
-    return found | settings.more_options
+    return found | {name: value for name, value in settings.more_options.items() if name != MEMBER}
 
 
 def consumer_options(settings: KafkaSettings, *, client: str) -> Options:

@@ -34,7 +34,7 @@ from outbox.facts import (
 from outbox.policy.backoff import Backoff
 from outbox.ports import Clock
 from outbox.stream.begun import Begun, begun_before, progress, topic_of
-from outbox.stream.connection import ASK_SECONDS, coordinated, words
+from outbox.stream.connection import ASK_SECONDS, REFUSALS, coordinated, words
 from outbox.stream.membership import Handlers, Membership, beside
 from outbox.stream.partitions import Partition, Partitions, Start, start_of
 from outbox.stream.topic_id import TopicId
@@ -377,6 +377,8 @@ class StreamReader:
         if not self._anew and self._topic.has_changed():
             self._anew = True
             self._gone.update(partition.number for partition in self._partitions.all())
+        elif (error := self._topic.error) and error.code() in REFUSALS and not self._partitions.all():
+            self._fault(error)  # the group protocol `consumer` says nothing of it to its members
         lag: dict[int, int] = {}
         oldest: dict[int, float] = {}
         partitions = self._partitions.all()

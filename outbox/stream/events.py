@@ -29,7 +29,7 @@ from outbox.ports import (
 )
 from outbox.stream.fate import AGAIN_SECONDS, Fate, fate, stay_seconds
 from outbox.stream.partitions import Handed, Partitions
-from outbox.stream.record import Message, Read, is_tombstone, key_of, read, read_all
+from outbox.stream.record import Message, Read, foreign, is_tombstone, key_of, read, read_all
 
 ENDED: Final = "workers ended with the batch that holds it"
 PAUSED_SECONDS: Final = 1.0  # before it is asked again whether a person's pause is over
@@ -100,12 +100,16 @@ class StreamEvents:
         *,
         batch_bytes: int,
         most_open: int = 1_000,
+        database: str = "",
+        routed: bool = False,
         stopped_types: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self._partitions = partitions
         self._records = records
         self._now = now
         self._batch_bytes = batch_bytes
+        self._database = database
+        self._routed = routed
         self._stopped_types = stopped_types
         self._open = OpenRows(most_open)
         self._next_count = 0.0
@@ -149,11 +153,17 @@ class StreamEvents:
         again_below, back = handed.partition.again_below, handed.back
         passed = [message for message in handed.messages if not message.value() and is_tombstone(message)]
         messages = [m for m in handed.messages if not is_tombstone(m)] if passed else handed.messages
-        if back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
+        if not self._routed and back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
             reads = read_all(messages, now)
         else:
-            sent = {message.offset() for message in handed.messages[:back]}
-            reads = [read(m, now, again=(m.offset() or 0) < again_below or m.offset() in sent) for m in messages]
+            sent, routed = {message.offset() for message in handed.messages[:back]}, self._routed
+            again = [(m.offset() or 0) < again_below or m.offset() in sent for m in messages]
+            reads = [read(m, now, again=each, routed=routed) for m, each in zip(messages, again, strict=True)]
+        if not {found.database for found in reads} <= {None, self._database}:
+            reads = [
+                foreign(m) if found.is_foreign(self._database) else found
+                for found, m in zip(reads, messages, strict=True)
+            ]
         return RecordPart(handed, reads, messages, passed)
 
     def _visible(self, parts: list[RecordPart]) -> list[RecordPart]:
@@ -431,7 +441,7 @@ def _exceptions(part: RecordPart, verdicts: GivenVerdicts) -> list[tuple[Fate, i
 
     return [
         (fate(event, verdict, others_done=verdicts.some_done, times=times(place)), place)
-        for place, (event, _, _) in enumerate(part.reads)
+        for place, (event, *_) in enumerate(part.reads)
         if (verdict := verdicts.of(event)) is not DONE or event.op == DELETE
     ]
 

@@ -2,8 +2,8 @@
 
 The contract: the key is `entity_type:entity_id`; the value is the payload byte for byte, or nothing; everything else is
 in headers. Our connector writes two: `id`, and `event`, a JSON array of the fields of `Described`, with the transaction
-behind them. Other producers may write each field as a header of its own. The version is the event's own. An offset is
-no version: it starts anew with the topic, and says in which order a connector wrote.
+and the database behind them. Other producers may write each field as a header of its own. The version is the event's
+own. An offset is no version: it starts anew with the topic, and says in which order a connector wrote.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -84,14 +84,22 @@ _FIELDS: Final = len(_TYPES)
 
 class Read(NamedTuple):
     """`occurred_at`: seconds since 1970 by the producer's database; None where it is not known. `transaction`: the one
-    that wrote it there, where the record says so."""
+    that wrote it there, and `database` the id of that, where the record says so."""
 
     event: Event
     occurred_at: float | None
     transaction: int | None = None
+    database: str | None = None
+
+    def is_foreign(self, database: str) -> bool:
+        """Whether it asks for what only another database can say."""
+        event = self.event
+        return self.database not in (None, database) and event.payload is None and event.op != DELETE
 
 
-_READ: Final = cast("Callable[[tuple[Event, float | None, int | None]], Read]", partial(tuple.__new__, Read))
+_READ: Final = cast(
+    "Callable[[tuple[Event, float | None, int | None, str | None]], Read]", partial(tuple.__new__, Read)
+)
 
 
 def headers_of(message: Message) -> Headers:
@@ -115,13 +123,19 @@ def is_tombstone(message: Message) -> bool:
     return not message.value() and not headers_of(message)
 
 
-def read(message: Message, now: float, *, again: bool = False) -> Read:
+def read(message: Message, now: float, *, again: bool = False, routed: bool = False) -> Read:
     """Never raises: what cannot be read is an event with an op that says so, and fails by the usual rules. `again`: it
-    may have been sent before, by this process or by the partition's last owner."""
+    may have been sent before, by this process or by the partition's last owner. `routed`: in the form of Debezium's
+    outbox router."""
     try:
-        return _event(message, now, again)
+        return (_routed if routed else _event)(message, now, again)
     except NotAnEvent as error:
         return Read(_unreadable(message, str(error)), None)
+
+
+def foreign(message: Message) -> Read:
+    """A refresh whose document another database has: looked up in this one, it would be deleted."""
+    return Read(_unreadable(message, "a refresh of another database"), None)
 
 
 def read_all(messages: Sequence[Message], now: float) -> list[Read]:
@@ -144,6 +158,7 @@ def _columns(messages: Sequence[Message], now: float) -> list[Read] | None:
     columns = list(zip(*map(orjson.loads, events), strict=True))
     ops, versions, kinds, entities, routings, times, has_payloads, traceparents = columns[:_FIELDS]
     transactions = columns[_FIELDS] if len(columns) > _FIELDS else repeat(None)
+    databases = columns[_FIELDS + 1] if len(columns) > _FIELDS + 1 else repeat(None)
     if not all(map(frozenset.issuperset, _TYPES, [{*map(type, column)} for column in columns[:_FIELDS]])):
         return None
     keys = list(map("{}:{}".format, kinds, entities))
@@ -182,26 +197,52 @@ def _columns(messages: Sequence[Message], now: float) -> list[Read] | None:
         repeat(0),
         strict=False,  # what is repeated has no end
     )
-    return list(map(_READ, zip(map(_EVENT, rows), seconds, map(_transaction, transactions), strict=False)))
+    written = zip(map(_EVENT, rows), seconds, map(_transaction, transactions), map(_database, databases), strict=False)
+    return list(map(_READ, written))
 
 
 def _event(message: Message, now: float, again: bool) -> Read:
+    headers, id = _identified(message)
+    event = headers.get("event")
+    found, transaction, database = (_apart(headers), None, None) if event is None else _described(event)
+    if message.key() != f"{found.entity_type}:{found.entity_id}".encode():
+        raise NotAnEvent("the key is not entity_type:entity_id")
+    return _made(message, id, found, now, again)._replace(transaction=transaction, database=database)
+
+
+def _routed(message: Message, now: float, again: bool) -> Read:
+    """As Debezium's outbox router writes it: the key is the id, the type is a header or the end of the topic's name.
+    It has no version, so it says only who changed."""
+    headers, id = _identified(message)
+    kind = headers.get("aggregatetype")
+    key = cast("bytes", message.key() or b"")
+    try:
+        entity = orjson.loads(key) if key[:1] == b'"' else _text(key)
+    except ValueError:
+        raise NotAnEvent("the key is not an id") from None
+    if not entity:
+        raise NotAnEvent("the key is not an id")
+    name = (message.topic() or "").rpartition(".")[2] if kind is None else _text(kind)
+    return _made(message, id, Described(REFRESH, None, name, entity, None, None, False, None), now, again)
+
+
+def _identified(message: Message) -> tuple[dict[str, bytes], bytes]:
     given = headers_of(message)
     if given is BROKEN:
         raise NotAnEvent(NOT_TEXT)
     headers = cast("dict[str, bytes]", dict(given))
-    value = cast("bytes | None", message.value())
-    id, event = headers.get("id"), headers.get("event")
-    if id is None:
+    if headers.get("id") is None:
         raise NotAnEvent("header id is missing")
-    found, transaction = (_apart(headers), None) if event is None else _described(event)
-    key = f"{found.entity_type}:{found.entity_id}".encode()
-    if len(key) + len(found.op.encode()) > MOST_NAME_BYTES or b"\x00" in key or "\x00" in found.op:
+    return headers, headers["id"]
+
+
+def _made(message: Message, id: bytes, found: Described, now: float, again: bool) -> Read:
+    named = f"{found.entity_type}{found.entity_id}"
+    if len(named.encode()) + 1 + len(found.op.encode()) > MOST_NAME_BYTES or "\x00" in named or "\x00" in found.op:
         raise NotAnEvent(TOO_LONG)
+    value = cast("bytes | None", message.value())
     if value and (len(value) > LARGEST_BYTES or value[0] == 0):
         raise NotAnEvent(_bad_value(value))
-    if message.key() != key:
-        raise NotAnEvent("the key is not entity_type:entity_id")
     payload = _payload(found.has_payload, value, found.op)
     seconds = _seconds(found.occurred_at)
     made = _EVENT(
@@ -225,11 +266,11 @@ def _event(message: Message, now: float, again: bool) -> Read:
             0,
         )
     )
-    return _READ((made, seconds, transaction))
+    return _READ((made, seconds, None, None))
 
 
-def _described(text: bytes) -> tuple[Described, int | None]:
-    """As our connector writes it, with the transaction that follows."""
+def _described(text: bytes) -> tuple[Described, int | None, str | None]:
+    """As our connector writes it, with the transaction and the database that follow."""
     if len(text) > MOST_EVENT_BYTES:
         raise NotAnEvent(TOO_LONG)
     try:
@@ -239,12 +280,17 @@ def _described(text: bytes) -> tuple[Described, int | None]:
         usual = False
     if not usual or any(type(each) not in types for each, types in zip(found, _TYPES, strict=False)):
         raise NotAnEvent("header event is not the array that describes an event")
-    return Described(*found[:_FIELDS]), _transaction(found[_FIELDS]) if len(found) > _FIELDS else None
+    transaction, database = (*found[_FIELDS : _FIELDS + 2], None, None)[:2]
+    return Described(*found[:_FIELDS]), _transaction(transaction), _database(database)
 
 
 def _transaction(number: object) -> int | None:
     """Older records have none; what else stands there is for a later release."""
     return number if type(number) is int and 0 < number <= LARGEST_VERSION else None
+
+
+def _database(id: object) -> str | None:
+    return id if type(id) is str else None
 
 
 def _apart(found: Mapping[str, bytes]) -> Described:
@@ -358,7 +404,7 @@ def _unreadable(message: Message, why: str) -> Event:
 
 def _names(found: Mapping[str, Any]) -> tuple[str, str]:
     try:
-        described, _ = _described(found.get("event") or b"")
+        described, *_ = _described(found.get("event") or b"")
     except NotAnEvent:
         return _shown(found.get("entity_type")), _shown(found.get("entity_id"))
     return _shown(described.entity_type), _shown(described.entity_id)

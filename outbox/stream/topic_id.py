@@ -1,9 +1,10 @@
-"""Asks for the id of the topic: a topic that was deleted and made anew has its name and another id. Decides nothing."""
+"""Asks for the id of the topic: a topic that was deleted and made anew has its name and another id. So it also knows of
+a topic that is not there, or that this user may not see. Decides nothing."""
 
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from outbox.config import KafkaSettings
@@ -19,6 +20,7 @@ class TopicId:
         self._client: AdminClient | None = None
         self._asked: Future[Any] | None = None
         self.known = ""
+        self.error: KafkaError | None = None  # of the last answer
 
     def learn(self, seconds: float) -> str:
         """As it is now. Raises KafkaException or TimeoutError."""
@@ -33,9 +35,13 @@ class TopicId:
             return False
         answer, self._asked = self._asked, None
         try:
-            return bool(self.known) and str(answer.result().topic_id) != self.known
-        except (KafkaException, TimeoutError):
+            now, self.error = str(answer.result().topic_id), None
+        except TimeoutError:
             return False
+        except KafkaException as error:
+            self.error = error.args[0]
+            return False
+        return bool(self.known) and now != self.known
 
     def _ask(self) -> "Future[Any]":
         if self._client is None:

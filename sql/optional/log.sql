@@ -7,7 +7,8 @@
 --       or a slot that was lost. A row for which there is no day goes to the default partition: no insert fails.
 --       `entity_key` becomes the key of the record, and `event` the header that describes it: one header is read in
 --       half of the time that one per column takes. A trigger fills them, because PostgreSQL publishes no generated
---       column before 18. The last field is the transaction: its record may come before anyone sees what it wrote.
+--       column before 18. The last fields are the transaction, whose record may come before anyone sees what it
+--       wrote, and the database's id.
 --       A known idempotency key returns its event as long as its day is kept: unique within a day by an index, and
 --       over days by an advisory lock on the key.
 -- Undo (a connector must have read everything; after `select search_outbox_log_off()` producers write to the table):
@@ -48,6 +49,9 @@ begin
 end
 $do$;
 
+do $do$
+begin
+    execute format($text$
 create or replace function search_outbox_log_fill() returns trigger
 language plpgsql as $fn$
 begin
@@ -56,10 +60,13 @@ begin
     new.event := json_build_array(
         new.op, new.event_version, new.entity_type, new.entity_id, new.routing,
         case when isfinite(new.created_at) then round(extract(epoch from new.created_at) * 1000000) end,
-        new.has_payload, new.traceparent, pg_current_xact_id()::text::bigint)::text;
+        new.has_payload, new.traceparent, pg_current_xact_id()::text::bigint, %I.search_outbox_database())::text;
     return new;
 end
-$fn$;
+$fn$
+    $text$, current_schema());
+end
+$do$;
 
 create or replace trigger search_outbox_log_fill before insert on search_outbox_log
     for each row execute function search_outbox_log_fill();

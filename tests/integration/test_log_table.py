@@ -120,7 +120,8 @@ class TestProducers:
         ).fetchone()
         described = logged.execute(
             "select event::jsonb = jsonb_build_array('upsert', 9, 'article', '7', 'r',"
-            " (extract(epoch from created_at) * 1000000)::bigint, true, 't', xmin::text::bigint) from search_outbox_log"
+            " (extract(epoch from created_at) * 1000000)::bigint, true, 't', xmin::text::bigint,"
+            " search_outbox_database()) from search_outbox_log"
         ).fetchone()
         assert described == (True,)
         assert row is not None

@@ -1,5 +1,6 @@
 """A real broker that asks for TLS and a login: what is wrong is said by its name."""
 
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -9,16 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from pydantic import SecretStr
 
 from outbox.config import KafkaSettings
 from outbox.embedded import EmbeddedKafka
 from outbox.embedded.process import free_port
+from outbox.errors import StreamDown
 from outbox.facts import StreamFault
 from outbox.ops.doctor.stream import StreamExam
 from outbox.ports import Level
 from outbox.stream.offsets import ANSWER_SECONDS, KafkaOffsets
 from tests.fixtures.kafka import KafkaDesk
+from tests.fixtures.processes import ROOT
 from tests.fixtures.secured import Authority
 from tests.fixtures.servers import KAFKA_SETTINGS
 from tests.fixtures.sinks import MemorySink
@@ -27,6 +38,7 @@ from tests.fixtures.waiting import eventually
 from tests.unit.stream.test_events import MemoryRecords
 
 USER, PASSWORD = "projector", "canary-of-kafka"
+OTHERS = ("console", "doctor")
 MODULES = "org.apache.kafka.common.security"
 PARTITIONS = 2
 
@@ -57,7 +69,8 @@ def secured(authority: Authority) -> Iterator[Secured]:
     """Beside the usual listener one with TLS, and users of both mechanisms."""
     plain, secure, controller = free_port(), free_port(), free_port()
     files = authority.issue("kafka", "IP:127.0.0.1")
-    login = f'username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}"'
+    users = " ".join(f'user_{name}="{PASSWORD}"' for name in (USER, *OTHERS))
+    login = f'username="{USER}" password="{PASSWORD}" {users}'
     open_listener, closed = f"PLAINTEXT://127.0.0.1:{plain}", f"SECURE://127.0.0.1:{secure}"
     settings = {
         **KAFKA_SETTINGS,
@@ -65,6 +78,9 @@ def secured(authority: Authority) -> Iterator[Secured]:
         "advertised.listeners": f"{open_listener},{closed}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
         "inter.broker.listener.name": "PLAINTEXT",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",  # who comes without a login: the broker itself, and the desk of the test
+        "allow.everyone.if.no.acl.found": "true",  # a topic or group with rights of its own has no others
         "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
         "listener.name.secure.oauthbearer.sasl.jaas.config": (
             f'{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{USER}";'
@@ -108,7 +124,7 @@ BY_TOKEN = {
     "sasl_password": None,
     "client_options": SecretStr(
         f'{{"enable.sasl.oauthbearer.unsecure.jwt": true, "sasl.oauthbearer.config": "principal={USER}",'
-        ' "client.rack": "eu-1a"}'
+        ' "client.rack": "eu-1a", "group.instance.id": "worker-1"}'
     ),
 }
 
@@ -125,6 +141,108 @@ def test_records_are_read_and_committed_over_tls_with_a_login(
         assert member.of(StreamFault) == []
     assert len(sink.documents) == 20
     assert sum(each.lag for each in KafkaOffsets(settings).read()) == 0
+
+
+def rights_of_the_page() -> list[tuple[str, str, str]]:
+    """Who, resource and operation, from the table of docs/kafka.md."""
+    (text,) = re.findall(
+        r"^## Rights in Kafka$(.*?)^## ", (ROOT / "docs/kafka.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    rows = re.findall(r"^\| (\w+) \| (\w+) \| ([\w, ]+) \|$", text, re.MULTILINE)
+    return [(who, kind, each) for who, kind, named in rows if who != "who" for each in named.split(", ")]
+
+
+class Rights:
+    """What each user may do with one topic and group; the rest of the brokers stays as it is."""
+
+    def __init__(self, secured: Secured, settings: KafkaSettings) -> None:
+        self._admin = secured.desk.admin
+        self._names = {"topic": settings.topic, "group": settings.group, "cluster": "kafka-cluster"}
+        self.granted = rights_of_the_page()
+        for kind in self._names:  # from now on nobody has a right that is not given
+            self._create(self._acl("nobody", kind, "Alter"))
+        for right in self.granted:
+            self._create(self._acl(*right))
+
+    def take(self, right: tuple[str, str, str]) -> None:
+        for answer in self._admin.delete_acls([self._filter(*right)]).values():
+            assert len(answer.result(30)) == 1
+
+    def give(self, right: tuple[str, str, str]) -> None:
+        self._create(self._acl(*right))
+
+    def clear(self) -> None:
+        for kind, name in self._names.items():
+            every = (kind_of(kind), name, ResourcePatternType.LITERAL, None, None)
+            for answer in self._admin.delete_acls(
+                [AclBindingFilter(*every, AclOperation.ANY, AclPermissionType.ANY)]
+            ).values():
+                answer.result(30)
+
+    def _create(self, acl: AclBinding) -> None:
+        for answer in self._admin.create_acls([acl]).values():
+            answer.result(30)
+
+    def _acl(self, who: str, kind: str, operation: str) -> AclBinding:
+        return AclBinding(*self._place(who, kind, operation), AclPermissionType.ALLOW)
+
+    def _filter(self, who: str, kind: str, operation: str) -> AclBindingFilter:
+        return AclBindingFilter(*self._place(who, kind, operation), AclPermissionType.ALLOW)
+
+    def _place(self, who: str, kind: str, operation: str) -> tuple[Any, ...]:
+        named = re.sub("(?<=[a-z])(?=[A-Z])", "_", operation).upper()
+        where = (kind_of(kind), self._names[kind], ResourcePatternType.LITERAL)
+        return (*where, f"User:{who}", "*", AclOperation[named])
+
+
+def kind_of(name: str) -> ResourceType:
+    return ResourceType.BROKER if name == "cluster" else ResourceType[name.upper()]
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_the_rights_of_the_page_are_enough_and_each_is_needed(secured: Secured, topic: str, protocol: str) -> None:
+    """The projector reads and commits, the console shows, doctor checks all; a right that is taken away is named."""
+    secured.desk.produce(topic, [an_event_record(str(n), n) for n in range(1, 21)])
+    own = {"sasl_mechanism": "PLAIN", "group_protocol": protocol}
+    settings = secured.settings(topic, **own)
+    as_user = {name: settings.model_copy(update={"sasl_username": name}) for name in (USER, *OTHERS)}
+    rights = Rights(secured, settings)
+    try:
+        with joined(settings, MemoryRecords(), MemorySink()) as member:
+            ends = {number: end for number, end in secured.desk.ends(topic).items() if end}
+            member.run_until(committed=ends, desk=secured.desk, group=settings.group, topic=topic)
+            assert member.of(StreamFault) == []
+            assert sum(each.lag for each in KafkaOffsets(as_user["console"]).read()) == 0
+            assert not said_by_doctor(as_user["doctor"])
+        if protocol == "consumer":
+            for right in rights.granted:
+                rights.take(right)
+                assert said_without(right[0], as_user), right
+                rights.give(right)
+            assert not said_by_doctor(as_user["doctor"])
+    finally:
+        rights.clear()
+
+
+def said_without(who: str, as_user: dict[str, KafkaSettings]) -> str:
+    """What that user is refused, with the right that it lacks."""
+    if who == "doctor":
+        return " ".join(said_by_doctor(as_user[who]))
+    if who == "console":
+        try:
+            offsets = KafkaOffsets(as_user[who])
+            offsets.ages(offsets.read())
+        except StreamDown as error:
+            return str(error)
+        return ""
+    with joined(as_user[who], MemoryRecords(), MemorySink()) as member:
+        eventually(lambda: any("grant this user" in fact.error for fact in member.of(StreamFault)), what="its words")
+    return "refused"
+
+
+def said_by_doctor(settings: KafkaSettings) -> list[str]:
+    found = StreamExam(KafkaOffsets(settings), 1, set, lambda: 100).examine()
+    return [each.detail for each in found if "grant this user" in each.detail]
 
 
 def wrong(secured: Secured, authority: Authority, tmp_path: Path) -> dict[str, dict[str, Any]]:

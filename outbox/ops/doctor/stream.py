@@ -208,15 +208,17 @@ def _scattered(found: Sequence[RecordSeen]) -> Iterator[Finding]:
 
 
 def _origins(found: Sequence[RecordSeen]) -> Iterator[Finding]:
-    """Only where Debezium adds its headers; our configuration leaves them out."""
+    """By the header that Debezium adds, or the database's id that our event log writes."""
     by_type: dict[str, set[str]] = {}
     for each in found:
         if each.origin and not each.not_event:
             by_type.setdefault(each.entity_type, set()).add(each.origin)
     for kind, origins in sorted(by_type.items()):
         if len(origins) > 1:
-            detail = f"records of type {kind} come from several connectors: {', '.join(sorted(origins)[:MOST_NAMED])}"
-            remedy = "If these are several databases, let types or ids differ: their versions do not compare."
+            detail = f"records of type {kind} come from several databases: {', '.join(sorted(origins)[:MOST_NAMED])}"
+            remedy = (
+                "Give each database its own OUTBOX_PROJECTION, or let types or ids differ: versions do not compare."
+            )
             yield Finding("versions", Level.WARN, detail, remedy)
 
 

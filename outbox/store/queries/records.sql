@@ -95,6 +95,10 @@ select w.place::int, d.event_version, d.routing
          order by d.event_version desc
          limit 1) d
 
+-- name: database
+-- Reads: this database's id, which the records of its event log name.
+select search_outbox_database()
+
 -- name: may_store
 -- Reads: whether this role may write rows, which no projector without a stream needs to.
 select has_table_privilege('search_outbox_events', 'insert')

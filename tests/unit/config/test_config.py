@@ -34,6 +34,7 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("KAFKA_BOOTSTRAP_SERVERS", "kafka.bootstrap_servers", None, "a:9092, b:9092", "a:9092, b:9092"),
     ("KAFKA_TOPIC", "kafka.topic", "outbox.search_outbox_log", "shop.events", "shop.events"),
     ("KAFKA_GROUP", "kafka.group", "outbox-projector", "shop-search", "shop-search"),
+    ("KAFKA_RECORD_FORM", "kafka.record_form", "event", "router", "router"),
     ("KAFKA_GROUP_PROTOCOL", "kafka.group_protocol", "consumer", "classic", "classic"),
     ("KAFKA_SESSION_TIMEOUT_SECONDS", "kafka.session_timeout_seconds", 45, "10", 10),
     ("KAFKA_MAX_OPEN_EVENTS", "kafka.max_open_events", 1_000, "50", 50),

@@ -28,6 +28,7 @@ class OneTopic:
     """Its id, which never changes: no broker is there to be asked."""
 
     known = "t"
+    error = None
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 

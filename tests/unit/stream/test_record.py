@@ -1,5 +1,6 @@
 """What a Kafka record is read as: an event byte for byte, or a refusal by its class."""
 
+import json
 from dataclasses import replace
 from uuid import UUID
 
@@ -203,3 +204,52 @@ def test_the_usual_batch_is_read_over_columns_and_an_unusual_one_is_not() -> Non
     usual = [described(a_record(n, str(n), op)) for n, op in enumerate(("upsert", "delete", "upsert"))]
     assert record._columns(usual, NOW) == [record.read(each, NOW) for each in usual]
     assert record._columns([*usual, described(a_record(4, key=b"1"))], NOW) is None
+
+
+def test_a_record_of_another_database_is_foreign_only_where_it_must_be_looked_up() -> None:
+    """An upsert with its payload and a delete say all themselves."""
+    asked = {
+        op: record.read(in_our_form(op, payload, "there"), NOW)
+        for op, payload in [("refresh", None), ("upsert", b"{}"), ("delete", None)]
+    }
+    assert {op: found.is_foreign("here") for op, found in asked.items()} == {
+        "refresh": True,
+        "upsert": False,
+        "delete": False,
+    }
+    assert not any(found.is_foreign("there") for found in asked.values())
+    assert not record.read(in_our_form("refresh", None, None), NOW).is_foreign("here"), "written by an older release"
+    assert (
+        record.foreign(in_our_form("refresh", None, "there")).event.op == UNREADABLE + "a refresh of another database"
+    )
+
+
+def in_our_form(op: str, payload: bytes | None, database: str | None) -> MadeRecord:
+    event = [op, 4, "article", "17", None, 1763400000123456, payload is not None, None, 771]
+    header = json.dumps(event if database is None else [*event, database]).encode()
+    headers = (("id", b"6f0f5b0e-5c0e-5f43-9d0e-2f6b1c3f7a10"), ("event", header))
+    return MadeRecord(0, b"article:17", payload, headers)
+
+
+@pytest.mark.parametrize(
+    ("key", "headers", "told"),
+    [
+        (b"17", {}, ("events", "17", "refresh")),
+        (b'"17"', {}, ("events", "17", "refresh")),
+        (b"17", {"aggregatetype": b"author"}, ("author", "17", "refresh")),
+        (b"", {}, UNREADABLE + "the key is not an id"),
+        (b'"17', {}, UNREADABLE + "the key is not an id"),
+        (b"x" * 3000, {}, UNREADABLE + record.TOO_LONG),
+    ],
+)
+def test_a_record_of_the_outbox_router_is_a_refresh_of_its_aggregate(
+    key: bytes, headers: dict[str, bytes], told: tuple[str, ...] | str
+) -> None:
+    id = ("id", b"6f0f5b0e-5c0e-5f43-9d0e-2f6b1c3f7a10")
+    event = record.read(MadeRecord(0, key, b'{"of": "no use"}', (id, *headers.items())), NOW, routed=True).event
+    assert (event.op if isinstance(told, str) else (event.entity_type, event.entity_id, event.op)) == told
+    assert event.payload is None
+
+
+def test_a_record_of_the_outbox_router_without_an_id_is_no_event() -> None:
+    assert record.read(MadeRecord(0, b"17"), NOW, routed=True).event.op == UNREADABLE + "header id is missing"
