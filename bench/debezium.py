@@ -5,7 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from urllib.parse import urlsplit
+from dataclasses import replace
+from urllib.parse import unquote, urlsplit
 
 import psutil
 import psycopg
@@ -13,15 +14,28 @@ from elasticsearch import Elasticsearch
 
 from bench.load import document_sql
 from bench.result import BenchmarkResult, percentile, progress
-from bench.stack import BenchmarkServers
+from bench.stack import BenchmarkServers, owner_of, tree_cpu
 from bench.topic import BenchmarkTopic
 from bench.worker import Daemons, daemons
+from outbox.app.connector import connector_plan
 from outbox.app.up_kafka import PARTITIONS, capture_log
 from outbox.config.load import load_settings
 from outbox.embedded import EmbeddedConnect, EmbeddedKafka, EmbeddedStream
+from outbox.policy.connector import configuration
 
 EVENTS, CHUNK = 50_000, 100  # events of a transaction: a producer writes few at once, a load many
 RATE, PACED = 100, 2_000
+WARM, MEASURED, LOAD = 30_000, 100_000, 1_000  # events before, events measured, events of a transaction of a load
+TYPES = ("article", "author")  # one slot for each, or one for both
+PART = """
+create publication {slot} for table search_outbox_log where (entity_type = '{kind}')
+    with (publish = 'insert', publish_via_partition_root = true)
+"""
+LOADED = """
+insert into search_outbox_log (entity_type, entity_id, op, payload)
+select case when g %% 2 = 0 then 'article' else 'author' end, g::text, 'upsert', {document}
+  from generate_series(%s::int, %s::int) g
+"""
 LOOK_SECONDS = 0.005  # between two queries for what was written last
 LIMIT_SECONDS = 600.0
 LSN = "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8"
@@ -46,6 +60,71 @@ def measure(
             took = _latencies(stack.client(), url, index, paced)
     for share, name in ((0.5, "p50"), (0.99, "p99")):
         result.add(f"commit to document through Debezium, {name}", "ms", percentile(took, share) * 1000)
+
+
+def capacity(
+    stack: BenchmarkServers, kafka: EmbeddedKafka, result: BenchmarkResult, *, size: int, smoke: bool = False
+) -> None:
+    """How many events per second Debezium brings to the topic, and what that costs, by one slot and by two."""
+    warm, measured = (500, 1_000) if smoke else (WARM, MEASURED)
+    for slots in (1, 2):
+        with (
+            stack.database(log=True) as url,
+            EmbeddedConnect.temporary(bootstrap=kafka.url) as connect,
+            _slots(url, kafka, connect, slots) as topic,
+        ):
+            _load(url, topic, 1, warm, size)
+            processes = {"Connect": owner_of(connect), "broker": owner_of(kafka), "walsenders": _walsenders(url)}
+            before = {name: tree_cpu(owned) for name, owned in processes.items()}
+            seconds = _load(url, topic, warm + 1, warm + measured, size)
+            told = f"{slots} slot{'s' if slots > 1 else ''}"
+            result.add(f"Debezium, {told}", "events/s", measured / seconds)
+            for name, owned in processes.items():
+                result.add(
+                    f"Debezium, {told}: CPU of {name}", "us/event", (tree_cpu(owned) - before[name]) * 1e6 / measured
+                )
+
+
+def _load(url: str, topic: BenchmarkTopic, first: int, last: int, size: int) -> float:
+    """Seconds until the topic has all events up to `last`, written as fast as PostgreSQL takes them."""
+    began = time.monotonic()
+    with psycopg.connect(url, autocommit=True) as connection:
+        for at in range(first, last + 1, LOAD):
+            connection.execute(LOADED.format(document=document_sql(size)).encode(), [at, min(at + LOAD - 1, last)])
+    _await(lambda: topic.ends() >= last, None, "the connectors to read everything")
+    return time.monotonic() - began
+
+
+@contextmanager
+def _slots(url: str, kafka: EmbeddedKafka, connect: EmbeddedConnect, slots: int) -> Iterator[BenchmarkTopic]:
+    name = f"log_{urlsplit(url).path.strip('/').replace('-', '_')}"
+    secrets = connect.keep_secret("password", unquote(urlsplit(url).password or ""))
+    kafka.create_topic(name, PARTITIONS)
+    named = [f"{name}_{kind}" for kind in TYPES] if slots > 1 else [name]
+    try:
+        for slot, kind in zip(named, TYPES, strict=False):
+            plan = connector_plan(
+                load_settings({"DATABASE_URL": url, "OUTBOX_EVENT_LOG_SLOT": slot, "KAFKA_TOPIC": name})
+            )
+            plan = replace(plan, name=slot, prefix=slot, secrets=str(secrets), replication=1)
+            if slots > 1:
+                plan = replace(plan, publication=slot)
+                with psycopg.connect(url, autocommit=True) as connection:
+                    connection.execute(PART.format(slot=slot, kind=kind).encode())
+            connect.api.put_connector(slot, configuration(plan))
+            _await(lambda slot=slot: connect.api.states(slot) == ["RUNNING", "RUNNING"], None, f"the connector {slot}")
+        _await(lambda: len(_walsenders(url)) == len(named), None, "the connectors' slots")
+        yield BenchmarkTopic(kafka.url, name, name, PARTITIONS)
+    finally:
+        connect.stop()
+        for slot in named:
+            _drop(url, slot)
+
+
+def _walsenders(url: str) -> list[psutil.Process]:
+    query = "select active_pid from pg_replication_slots where database = current_database() and active"
+    with psycopg.connect(url, autocommit=True) as connection:
+        return [psutil.Process(row[0]) for row in connection.execute(query)]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 import psycopg
 
 from bench.account import CpuAccount
+from bench.debezium import capacity
 from bench.debezium import measure as through_debezium
 from bench.drain import Shape, warm_up
 from bench.load import bulk_bodies, fill, rest
@@ -41,6 +42,8 @@ A drain lasts from its first claim until its last event is settled (table) or it
 Records are a minute old, so each is checked against deletes: PostgreSQL's CPU in a drain without poison is that check.
 CPU of PostgreSQL: walsender, and what the drain with poison takes beyond the one without; over the drain of the table.
 Of all three, without what the server takes while both daemons are idle.
+Debezium with one slot and with two, one for each of two entity types: from the first insert of 100,000 events, written
+as fast as PostgreSQL takes them, until the topic has them; 30,000 before that are not counted.
 WAL beyond the insert: after the producer's insert, and during the drain with poison; over that of claim and settle."""
 
 
@@ -66,6 +69,7 @@ def run(
         for number in range(rounds):
             progress(f"through Debezium, {number + 1} of {rounds}")
             through_debezium(pair, kafka, result, size=chosen.size, smoke=smoke)
+            capacity(pair, kafka, result, size=chosen.size, smoke=smoke)
     judge(result)
     return result
 

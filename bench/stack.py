@@ -94,7 +94,7 @@ class BenchmarkServers:
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time of each server with its children so far; nothing for given servers."""
-        return {name: tree_cpu(_owner_of(server)) for name, server in self.embedded.items()}
+        return {name: tree_cpu(owner_of(server)) for name, server in self.embedded.items()}
 
     def quiet(self, limit_seconds: float = 30.0) -> None:
         """Wait until both servers are idle: merges, flushes and vacuums of one side must not slow down the other."""
@@ -109,7 +109,7 @@ class BenchmarkServers:
         progress(f"the servers were not idle within {limit_seconds:.0f} s: the next figure may be too low")
 
 
-def _owner_of(server: object) -> list[psutil.Process]:
+def owner_of(server: object) -> list[psutil.Process]:
     process = getattr(server, "_process", None)
     return list(process.processes()) if process is not None else []
 

@@ -333,6 +333,7 @@ class StreamSampled(Fact):
     lag: Mapping[int, int]
     oldest_age_seconds: Mapping[int, float]
     resting: Mapping[int, str] = field(default_factory=dict)  # why nothing of a partition is handed out
+    empty: int = 0  # records without value and headers that have passed since the last sample
 
 
 class StreamFault(Fact, log="stream.fault", level="warning", fields="error"):

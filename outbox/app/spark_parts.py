@@ -30,9 +30,8 @@ from outbox.policy.redact import redact_dsn
 TASK_FAILURES: Final = 5
 MOST_JOBS: Final = 3  # in a row without progress
 LEASH_SECONDS: Final = 0.5
-# Progress is ours to show.
+# Progress is ours to show; under spark-submit the UI is Spark's own business.
 QUIET: Final[Mapping[str, str]] = {
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
@@ -111,7 +110,7 @@ def _session(master: str | None, at_once: int) -> SparkSession:
     if master is not None:
         builder = builder.master(master)
     elif "PYSPARK_GATEWAY_PORT" not in os.environ:
-        builder = builder.master(f"local[{at_once},{TASK_FAILURES}]")
+        builder = builder.master(f"local[{at_once},{TASK_FAILURES}]").config("spark.ui.enabled", "false")
     for name, value in QUIET.items():
         builder = builder.config(name, value)
     return builder.config("spark.task.maxFailures", str(TASK_FAILURES)).getOrCreate()

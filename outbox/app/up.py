@@ -137,8 +137,17 @@ class Up:
         """How it is now. Raises PartEnded when a part has ended by itself."""
         for part in self._parts:
             part.check()
+        self._keep_connect()
         assert self._desk is not None, "not started"
         return self._desk.status.read()
+
+    def _keep_connect(self) -> None:
+        """One that has ended is started again, and gets its connector: its position is in its folder."""
+        if self._stream is not None and not self._stream.connect.running:
+            self.say("Kafka Connect has ended: starting it again")
+            self._stream.connect.kill()
+            self._stream.connect.start()
+            capture_log(self.settings, self._stream)
 
     def listens(self, url: str) -> bool:
         """Whether someone has taken the port of one of our own pages."""

@@ -33,6 +33,9 @@ def connector(
     port: Annotated[int | None, option("--port", "Its port; else from DATABASE_URL.")] = None,
     user: Annotated[str | None, option("--user", "The connector's role; else from DATABASE_URL.")] = None,
     schema: Annotated[str | None, option("--schema", "Schema of search_outbox_log (public).")] = None,
+    publication: Annotated[
+        str | None, option("--publication", "Of a part of the log, for several connectors (outbox_log).")
+    ] = None,
     secrets: Annotated[
         str | None, option("--secrets", "File on the Connect worker with a line password=... .", "FILE")
     ] = None,
@@ -63,7 +66,13 @@ def connector(
     if check is not None and properties:
         raise UsageError("--check and --properties exclude each other")
     given = {"name": name, "topic": topic, "host": host, "port": port, "user": user, "schema": schema}
-    given |= {"secrets": secrets, "partitions": partitions, "replication": replication, "record_bytes": record_bytes}
+    given |= {
+        "publication": publication,
+        "secrets": secrets,
+        "partitions": partitions,
+        "replication": replication,
+        "record_bytes": record_bytes,
+    }
     joining = cli.connectors()
     settings = cli.settings()
     plan = joining.connector_plan(settings, **given)

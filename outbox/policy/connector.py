@@ -38,6 +38,7 @@ class ConnectorPlan:
     database: str
     user: str
     slot: str
+    publication: str = PUBLICATION
     name: str = "outbox-log"
     topic: str = TOPIC
     prefix: str = "outbox"
@@ -58,6 +59,7 @@ _FORMS: Final = {
     "schema": r"[^\s,]{1,63}",
     "secrets": r"[^\s:{}]+",
     "host": r"[^\s,]+",
+    "publication": r"[a-z0-9_]{1,63}",
 }
 
 
@@ -97,7 +99,7 @@ def _reading(plan: ConnectorPlan) -> dict[str, str]:
         "topic.prefix": plan.prefix,
         "plugin.name": "pgoutput",
         "slot.name": plan.slot,
-        "publication.name": PUBLICATION,
+        "publication.name": plan.publication,
         "publication.autocreate.mode": "disabled",
         "table.include.list": f"{re.escape(plan.schema)}[.]{TABLE}",
         # What was written before the first start, or while the slot was lost, is read from the table.
@@ -183,10 +185,15 @@ class ConfigDifference(NamedTuple):
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[ConfigDifference]:
     """What differs from our configuration; what someone has added is theirs."""
     return [
-        ConfigDifference(name, _shown(name, value), _shown(name, found.get(name)), not _FREE.match(name))
+        ConfigDifference(name, _shown(name, value), _shown(name, found.get(name)), _breaks(name, found.get(name)))
         for name, value in wanted.items()
         if found.get(name) != value and not name.endswith("password")
     ]
+
+
+def _breaks(name: str, found: str | None) -> bool:
+    """With `no_data` what was written before the slot was made, or while it was lost, is missing without a word."""
+    return not _FREE.match(name) or (name == "snapshot.mode" and found in ("no_data", "never"))
 
 
 def plain_password(found: Mapping[str, str]) -> bool:

@@ -388,7 +388,7 @@ class StreamReader:
             lag[partition.number] = max(partition.high - partition.settled(), 0)
             oldest[partition.number] = self._age(partition) if lag[partition.number] else 0.0
         resting = {partition.number: partition.held for partition in partitions if partition.held}
-        self._announce(StreamSampled(self._settings.topic, lag, oldest, resting))
+        self._announce(StreamSampled(self._settings.topic, lag, oldest, resting, self._partitions.take_empty()))
         if self._doubts and partitions:
             self._probe(consumer, partitions[0])
 

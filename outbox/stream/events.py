@@ -334,10 +334,11 @@ class StreamEvents:
 
     def _close_part(self, part: RecordPart, stays: Sequence[int], rest: float) -> bool:
         if not stays:
-            return self._partitions.close(part.handed, part.handed.messages, (), rest)
+            return self._partitions.close(part.handed, part.handed.messages, (), rest, empty=len(part.passed))
         staying = {part.messages[place].offset() for place in stays}
         closed = [m for m in part.handed.messages if m.offset() not in staying]
-        return self._partitions.close(part.handed, closed, [part.messages[place] for place in stays], rest)
+        kept = [part.messages[place] for place in stays]
+        return self._partitions.close(part.handed, closed, kept, rest, empty=len(part.passed))
 
     # Other ways out
 

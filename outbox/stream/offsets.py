@@ -57,7 +57,7 @@ class KafkaOffsets:
             )
         except StreamDown as error:
             if code_of(error.__cause__) == KafkaError._TIMED_OUT:
-                self.readers()  # a group that this user may not see looks to the client like one that is silent
+                self.readers()  # to the client, a group that this user may not see is one that is silent
             raise
         return [self._asked(partial(self._partition, place)) for place in committed]
 

@@ -106,6 +106,7 @@ class Partitions:
         self._of: dict[int, Partition] = {}
         self._turn = 0
         self._bytes = 0
+        self._empty = 0
         self._changed = threading.Condition()
 
     # The reader
@@ -201,6 +202,12 @@ class Partitions:
         with self._changed:
             return list(self._of.values())
 
+    def take_empty(self) -> int:
+        """How many records without value and headers have passed since the last call."""
+        with self._changed:
+            found, self._empty = self._empty, 0
+            return found
+
     # The lanes
 
     def take(self, limit: int, most_bytes: int) -> list[Handed]:
@@ -246,8 +253,17 @@ class Partitions:
         partition.ledger.hand_out(message.offset() or 0 for message in messages[back:])
         return Handed(partition, messages, back), weight
 
-    def close(self, handed: Handed, closed: Iterable[Message], stays: Sequence[Message], rest_seconds: float) -> bool:
-        """What is answered or stored is closed; the rest goes back to the front. False: it was revoked meanwhile."""
+    def close(
+        self,
+        handed: Handed,
+        closed: Iterable[Message],
+        stays: Sequence[Message],
+        rest_seconds: float,
+        *,
+        empty: int = 0,
+    ) -> bool:
+        """What is answered or stored is closed; the rest goes back to the front. False: it was revoked meanwhile.
+        `empty`: so many of the closed have neither value nor headers."""
         with self._changed:
             partition = handed.partition
             if partition.revoked:
@@ -257,6 +273,7 @@ class Partitions:
             for offset in offsets if partition.again else ():
                 partition.again.pop(offset, None)
             partition.in_flight = ()
+            self._empty += empty
             self._put_back(partition, stays)
             if rest_seconds:
                 partition.rest_until = max(partition.rest_until, self._clock() + rest_seconds)

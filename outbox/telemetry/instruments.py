@@ -189,6 +189,7 @@ class Instruments:
     stream_gaps = _one(Counter, "Times that records were gone before they were read")
     stream_gap_records = _one(Counter, "Records that were gone before they were read")
     stream_revoked_records = _one(Counter, "Records in flight whose partition went to another worker")
+    stream_empty_records = _one(Counter, "Records without value and headers, which compaction leaves: they pass")
     stream_commits_refused = _one(Counter, "Commits that Kafka did not take")
 
     def __init__(
@@ -223,8 +224,11 @@ class Instruments:
         self._registry.register(made)
         return made
 
-    def stream_sample(self, lag: Mapping[int, int], oldest_age_seconds: Mapping[int, float], resting: int) -> None:
+    def stream_sample(
+        self, lag: Mapping[int, int], oldest_age_seconds: Mapping[int, float], resting: int, empty: int
+    ) -> None:
         self.stream_resting_partitions.set(resting)
+        self.stream_empty_records.inc(empty)
         for partition, records in lag.items():
             self.stream_lag_records.labels(self.projection, str(partition)).set(records)
             age = oldest_age_seconds.get(partition, 0.0)

@@ -72,7 +72,7 @@ class Metrics:
             facts.VersionRaised: lambda _: i.version_raised.inc(),
             facts.BacklogSampled: self._sampled,
             facts.FannedOut: lambda f: i.fanout_refreshes.inc(f.refreshes),
-            facts.StreamSampled: lambda f: i.stream_sample(f.lag, f.oldest_age_seconds, len(f.resting)),
+            facts.StreamSampled: lambda f: i.stream_sample(f.lag, f.oldest_age_seconds, len(f.resting), f.empty),
             facts.PartitionsRevoked: self._partitions_revoked,
             facts.StreamGap: self._gap,
             facts.CommitRefused: lambda _: i.stream_commits_refused.inc(),

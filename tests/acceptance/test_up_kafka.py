@@ -48,6 +48,24 @@ def asked(where: dict[str, Any], settings: dict[str, str], *command: str) -> Any
     return json.loads(subprocess.run(argv, env=env, capture_output=True, text=True, check=False).stdout)
 
 
+def end_of_connect(data_dir: Path) -> None:
+    """As the system does where memory is low."""
+    (found,) = [
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if "org.apache.kafka.connect.cli.ConnectStandalone" in each.info["cmdline"]
+        and any(str(data_dir) in part for part in each.info["cmdline"])
+    ]
+    found.kill()
+
+
+def is_running(api: ConnectApi) -> bool:
+    try:
+        return api.states("outbox-log") == ["RUNNING", "RUNNING"]
+    except OSError:
+        return False
+
+
 @pytest.mark.slow
 def test_the_sample_reaches_the_index_through_kafka_and_nothing_is_left_running(
     start_process: StartProcess,
@@ -75,6 +93,10 @@ def test_the_sample_reaches_the_index_through_kafka_and_nothing_is_left_running(
     checked = asked(where, settings, "kafka", "connector", "--check", where["connect_url"])
     assert {each["verdict"] for each in checked["findings"] if each["name"] == "connector"} == {"ok"}
     assert password not in json.dumps([told, checked])
+    end_of_connect(data_dir)
+    up.wait_for_line("Kafka Connect has ended: starting it again")
+    api = ConnectApi(where["connect_url"], password)
+    eventually(lambda: is_running(api), what="the connector runs again")
     with psycopg.connect(logical_database, autocommit=True) as connection:
         # All of them: the sample deletes and changes articles meanwhile.
         connection.execute("update outbox_sample.articles set title = 'Zebra crossings'")

@@ -86,7 +86,7 @@ def member(kafka: KafkaDesk, topic: str, logged: EventTable, elastic_url: str, i
     documents = ViewDocuments(logged.pool("view"), "search_documents", batch_bytes=8_000_000)
     with (
         elastic_sink(elastic_url) as sink,
-        joined(settings, records, sink, index=index, documents=documents) as found,
+        joined(settings, records, sink, index=index, documents=documents, database=records.check()) as found,
     ):
         yield found
 

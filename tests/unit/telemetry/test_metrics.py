@@ -66,6 +66,7 @@ CONTRACT = {
     "outbox_stream_gaps_total": (),
     "outbox_stream_gap_records_total": (),
     "outbox_stream_revoked_records_total": (),
+    "outbox_stream_empty_records_total": (),
     "outbox_stream_commits_refused_total": (),
     "outbox_slot_active": (),
     "outbox_slot_kept_bytes": (),
@@ -160,6 +161,12 @@ def test_the_series_of_a_partition_go_when_it_goes(registry: CollectorRegistry, 
     lags = {labels for name, labels in samples(registry) if name == "outbox_stream_lag_records"}
     assert lags == {frozenset({("partition", "1")})}
     assert value(registry, "outbox_stream_revoked_records_total") == 40
+
+
+def test_empty_records_add_up_over_samples(registry: CollectorRegistry, metrics: Metrics) -> None:
+    for empty in (3, 0, 4):
+        metrics.handle(facts.StreamSampled("events", {0: 0}, {0: 0.0}, {}, empty))
+    assert value(registry, "outbox_stream_empty_records_total") == 7
 
 
 def backlog_with(slot: facts.SlotSample | None) -> facts.BacklogSampled:
