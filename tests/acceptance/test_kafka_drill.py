@@ -276,7 +276,9 @@ class Drill:
     def finish(self) -> None:
         for projection in self.both:
             self._drain(projection)
-            call("replay", "--all", "--reason", "after the drill", "--yes", env=dict(projection.environ))
+            why = ("--by", "drill", "--reason", "the mapping takes them again")
+            replayed = call("replay", "--all", *why, "--wait", "--yes", env=dict(projection.environ), within=300)
+            assert replayed.code == 0, replayed
             self._drain(projection)
         self.watching.set()
 
