@@ -14,13 +14,14 @@ from elasticsearch import Elasticsearch
 
 from outbox.ops.reindex.copier import PAGE
 from tests.fixtures.commands import Outbox
+from tests.fixtures.depth import depth
 from tests.fixtures.joined import fill_skewed
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
 SIZE = 12_000
 # All of the drill, ten kills of each: OUTBOX_TEST_SLOW=1 scripts/test tests/acceptance/test_parallel_commands.py
-KILLS = 10 if os.environ.get("OUTBOX_TEST_SLOW") else 3
+KILLS = depth(1, 3, 10)
 PAGES_BETWEEN_KILLS = 4  # at most: what is left after the last kill ends by itself
 HELD = "select owner from search_outbox_rebuild_parts where state = 'open' and owner is not null"
 COPIED_MS = "select extract(epoch from max(finished_at) - min(started_at)) * 1000 from search_outbox_rebuild_parts"
