@@ -128,13 +128,14 @@ run_tests() {
   tested "${test_options[@]}" --durations 30 "$@"
 }
 
-# What meets a search server's replies, once more on OpenSearch 2, with a server of its own; scripts/compat runs more files
-# on every search server.
-# Of these the quick run has what is not marked `release` (tests/fixtures/depth.py).
+# What meets a search server's replies, once more on OpenSearch 2, with a server of its own: in the quick run the replies
+# themselves, with --all also what is built on them. scripts/compat runs more files on every search server.
 on_opensearch=(
   tests/contract/test_sink.py
-  tests/integration/test_{bad_input,bulk,elasticsearch_replies,newer_deletes,product,rebuild,red_shard,refresh,repair}.py
-  tests/integration/test_{several_nodes,verify}.py
+  tests/integration/test_{bulk,elasticsearch_replies,newer_deletes,product}.py
+)
+[[ ${OUTBOX_TEST_ALL:-} != 1 ]] || on_opensearch+=(
+  tests/integration/test_{bad_input,rebuild,red_shard,refresh,repair,several_nodes,verify}.py
   tests/acceptance/test_secured_opensearch.py
 )
 run_tests_on_opensearch() {

@@ -1,7 +1,7 @@
 """Keeps the last whole run that passed, with its commit, in docs/reliability/whole-run.json.
 
-`scripts/test --all` calls it with a file that has a line per run of pytest (tests/conftest.py), the seconds, the seconds
-of CPU, and the lines of the summary.
+`scripts/test --all` calls it with a file that has a line per run of pytest (tests/conftest.py), the seconds, the
+seconds of CPU, and the lines of the summary.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A claim over 400,000 dead index entries that nobody may remove: from its floor it walks past none of them."""
+"""A claim over many dead index entries that nobody may remove: from its floor it walks past none of them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,11 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.fixtures.depth import depth
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
 from tests.integration.test_claim_plan import BLOCKS_A_ROW, SOME_BLOCKS, explain
 
-DEAD, FRESH, LIMIT = 400_000, 2_000, 100
+DEAD, FRESH, LIMIT = depth(100_000, 400_000), 2_000, 100
 
 
 @pytest.fixture(scope="module")
