@@ -15,7 +15,7 @@ from tests.fixtures.burners import busy_machine
 from tests.fixtures.commands import outbox, outbox_here, servers
 from tests.fixtures.connect import capture, connect_url, logical_database, logical_postgres_url
 from tests.fixtures.console import console, guarded, guarded_behind, start_console
-from tests.fixtures.depth import HOW_TO_RUN, RunSelection
+from tests.fixtures.depth import HOW_TO_RUN, RunSelection, depth
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
@@ -86,7 +86,7 @@ __all__ = [
 pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.durations", "tests.fixtures.limits"]
 
 # No time limit per example: the machine is shared, and a slow moment is no finding.
-settings.register_profile("house", deadline=None, print_blob=True)
+settings.register_profile("house", deadline=None, print_blob=True, max_examples=depth(50, 100))
 settings.load_profile("house")
 
 # A shell that starts this in the background has SIGINT ignored, and what a test presses Ctrl-C on would inherit it.

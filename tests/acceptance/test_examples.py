@@ -84,6 +84,7 @@ def searched(client: httpx.Client, es: Elasticsearch, environment: dict[str, str
     return hits
 
 
+@pytest.mark.release("one example shows that pages of examples are run", keep=("fastapi",))
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_change_by_http_is_found_by_a_search(

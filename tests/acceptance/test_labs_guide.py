@@ -81,6 +81,7 @@ def run(text: str, folder: Path) -> tuple[str, str]:
     return (folder / "output").read_text(), (folder / "failures").read_text()
 
 
+@pytest.mark.release("a minute of commands that the labs and the command line have their own tests for")
 @pytest.mark.slow
 def test_every_command_of_the_guide_works(
     database: str, elastic_url: str, absent_index: str, free_port: Callable[[], int], tmp_path: Path

@@ -101,6 +101,7 @@ def test_kill_9_at_each_step_ends_right(shop: Shop, mapping: str) -> None:
     assert changes.made > 0
 
 
+@pytest.mark.release("every run kills around calls in process: tests/integration/test_rebuild.py")
 @pytest.mark.slow
 def test_kill_9_of_a_worker_during_a_rebuild_ends_right(shop: Shop, mapping: str) -> None:
     """Its batches are taken back, its successor reads the second target before its first write."""

@@ -111,6 +111,7 @@ def test_the_commands_that_it_prints_work_in_a_fresh_terminal_from_another_folde
     assert up.terminate() == 0, up.output
 
 
+@pytest.mark.release("Ctrl-C stops it in the quick run; this starts it twice more")
 def test_sigterm_stops_it_as_well_and_it_can_be_started_again(
     start_process: StartProcess, given: dict[str, str | None]
 ) -> None:
@@ -186,6 +187,7 @@ def with_noexec_tmp() -> list[str]:
     return NOEXEC
 
 
+@pytest.mark.release("a minute and a half; each part of it has a quick test")
 @pytest.mark.slow
 def test_on_a_bare_machine_it_brings_its_own_servers_and_leaves_none(
     start_process: StartProcess, server_folder: Path

@@ -48,6 +48,7 @@ def asked(where: dict[str, Any], settings: dict[str, str], *command: str) -> Any
     return json.loads(subprocess.run(argv, env=env, capture_output=True, text=True, check=False).stdout)
 
 
+@pytest.mark.release("it starts Kafka Connect with a PostgreSQL of its own")
 @pytest.mark.slow
 def test_the_sample_reaches_the_index_through_kafka_and_nothing_is_left_running(
     start_process: StartProcess,
