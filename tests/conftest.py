@@ -1,5 +1,6 @@
 """Owns the order and the marks of the layers, and hands the shared fixtures to every test."""
 
+import gc
 import json
 import os
 import signal
@@ -93,6 +94,9 @@ settings.load_profile("house")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# While tests are collected next to nothing is garbage.
+gc.disable()
+
 LAYERS = ["unit", "contract", "model", "integration", "acceptance"]
 TESTS = Path(__file__).parent
 # The limit of a test in seconds by its mark, instead of `timeout` in pyproject.toml. Hangs are found late, but no slow
@@ -124,6 +128,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if limit := next((limit for mark, limit in LIMITS.items() if item.get_closest_marker(mark)), None):
             item.add_marker(pytest.mark.timeout(limit))
     items.sort(key=lambda item: LAYERS.index(layer_of(item)))  # within a layer as tests/fixtures/durations.py left them
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no garbage collection visits it again."""
+    gc.freeze()
+    gc.enable()
 
 
 class LayerTally:

@@ -237,6 +237,7 @@ def test_servers_that_do_not_answer_are_said(start_process: StartProcess, elasti
     assert "Elasticsearch does not answer" in other.output
 
 
+@pytest.mark.release("twenty seconds of a lab that is not run")
 def test_what_would_change_given_servers_is_not_done_without_a_word(labs: StartLabs, tmp_path: Path) -> None:
     process = labs("run", "es_429_storm")
     assert process.wait() == 3, process.output

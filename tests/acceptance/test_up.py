@@ -97,6 +97,7 @@ def printed_commands(up: RunningProcess) -> list[str]:
     return lines[begin : lines.index(last) + 1]
 
 
+@pytest.mark.release("the page of the start, whose commands are the same, is in the quick run")
 def test_the_commands_that_it_prints_work_in_a_fresh_terminal_from_another_folder(
     start_process: StartProcess, given: dict[str, str | None], tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ BY_TOKEN = {
 }
 
 
+@pytest.mark.release("logins differ in what the client is told, which test_connection.py has", keep=1)
 @pytest.mark.parametrize("login", [{"sasl_mechanism": "SCRAM-SHA-512"}, {"sasl_mechanism": "PLAIN"}, BY_TOKEN])
 def test_records_are_read_and_committed_over_tls_with_a_login(
     secured: Secured, topic: str, login: dict[str, Any]
