@@ -78,7 +78,8 @@ def found(
     request: pytest.FixtureRequest, pristine: Path, servers: dict[str, str | None]
 ) -> Iterator[Callable[[Bug], Ran]]:
     """Every bug that is asked for in this run, two at a time from the first test on."""
-    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    planted = [item for item in request.session.items if "found" in getattr(item, "fixturenames", ())]
+    specs = [getattr(item, "callspec", None) for item in planted]
     asked = {spec and spec.params.get("bug") for spec in specs}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         running: dict[str, Future[Ran]] = {
