@@ -370,7 +370,7 @@ class TestCircumstances:
         assert written(shop, "update articles set title = 'one' where id = 10") == ["10"]
         shop.execute("set statement_timeout = '60s'")
         shop.execute("update articles set title = 'many' where id >= 1000")
-        # Counted where they are: to delete so many open events by hand is audited row by row, which takes half a minute.
+        # Counted where they are: each open event that is deleted by hand is audited, half a minute for so many.
         assert shop.execute("select count(*) from search_outbox_events").fetchone() == (20_000,)
 
 

@@ -60,8 +60,8 @@ from tests.model.stage import (
     move_time,
 )
 
-# Of examples, until each of FAULTS was met: one round of a whole run meets them all nine times in ten. The quick run has
-# one round, which meets most of them.
+# Of examples, until each of FAULTS was met: one round of a whole run meets them all nine times in ten. The quick run
+# has one round, which meets most of them.
 MOST_ROUNDS = depth(1, 5)
 FAULTS = [
     "reply lost",
