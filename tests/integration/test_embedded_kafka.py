@@ -84,6 +84,7 @@ def test_a_broker_that_cannot_start_shows_the_reason(server_folder: Path) -> Non
         EmbeddedKafka(server_folder / "kafka", settings={"num.network.threads": "none"}).start()
 
 
+@pytest.mark.release("a broker of its own; the supervisor is the same as of PostgreSQL")
 def test_it_stops_by_itself_when_its_supervisor_is_gone(server_folder: Path) -> None:
     with EmbeddedKafka(server_folder / "kafka") as running:
         assert running._process is not None
