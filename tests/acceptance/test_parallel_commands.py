@@ -127,6 +127,7 @@ def kill_one(table: psycopg.Connection, running: RunningProcess) -> None:
     os.kill(working(table)[0], signal.SIGKILL)
 
 
+@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
 def test_kill_9_of_a_process_that_compares_leaves_no_entity_out_and_counts_none_twice(
     table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
 ) -> None:
@@ -138,6 +139,7 @@ def test_kill_9_of_a_process_that_compares_leaves_no_entity_out_and_counts_none_
     assert f"; {SIZE:,} entities compared in" in verify.output
 
 
+@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
 def test_kill_9_of_a_process_that_rebuilds_loses_nothing(
     table: psycopg.Connection,
     es: Elasticsearch,
@@ -159,6 +161,7 @@ def test_kill_9_of_a_process_that_rebuilds_loses_nothing(
     assert value(table, "select written from search_outbox_rebuilds") == SIZE
 
 
+@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
 def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
     table: psycopg.Connection,
     outbox: Outbox,
@@ -206,6 +209,7 @@ def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(
     assert outbox("verify", "--rate", "0").code == 0
 
 
+@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
 def test_the_rate_is_that_of_all_processes_together_and_progress_names_the_slowest_part(
     table: psycopg.Connection, servers: dict[str, str | None], start_process: StartProcess
 ) -> None:
