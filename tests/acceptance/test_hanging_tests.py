@@ -83,7 +83,7 @@ def test_a_dead_process_and_a_hang_fail_their_tests_and_all_others_are_run(tmp_p
     }
     code, output = run(tmp_path, files, "--timeout=5")
     assert code == 1, output
-    assert output.splitlines()[-1].startswith("FAILED  tests"), output
+    assert output.splitlines()[-2].startswith("FAILED  tests"), output
     assert re.search(r"3 failed, 10 passed", output), output
     assert re.search(r"crashed while running '.*test_a_killed.py::test_dies'", output), output
     assert re.search(r"crashed while running '.*test_c_deaf.py::test_catches_everything'", output), output

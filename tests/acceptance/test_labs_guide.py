@@ -138,6 +138,7 @@ def test_the_guides_sections_are_all_there_and_each_experiment_ends_with_a_blank
     assert text.count("By machine: `scripts/lab run ") == 6
 
 
+@pytest.mark.release("a minute of a PostgreSQL of its own, for the guide alone")
 def test_the_database_script_starts_migrates_and_stops(
     start_process: StartProcess, free_port: Callable[[], int]
 ) -> None:
