@@ -7,12 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.fixtures.depth import depth
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
 from tests.integration.test_claim_plan import BLOCKS_A_ROW, SOME_BLOCKS, explain
 
-DEAD, FRESH, LIMIT = depth(250_000, 400_000), 2_000, 100
+DEAD, FRESH, LIMIT = 400_000, 2_000, 100
 
 
 @pytest.fixture(scope="module")
