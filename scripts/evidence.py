@@ -1,9 +1,9 @@
 """Reports which evidence is older than the program: commits of outbox/ and sql/ since each record. It fails only where
 a whole release lies between (RELEASE.md): this must not need a clone with history or tags.
 
-The nemesis (docs/reliability), the crash points (docs/reliability.md), the labs (labs/RECORD.md, labs/CONCLUSIONS.md),
-the benchmarks (docs/performance) and the table of docs/compatibility.md each name the commit that they ran on, and the
-day.
+The whole run of the tests and the nemesis (docs/reliability), the crash points (docs/reliability.md), the labs
+(labs/RECORD.md, labs/CONCLUSIONS.md), the benchmarks (docs/performance), the table of docs/compatibility.md: each names
+the commit that they ran on, and the day.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ def records(root: Path) -> Iterator[KeptRecord]:
         about = _about(path)
         day = datetime.fromtimestamp(about.get("storm_began", 0), UTC).date().isoformat()
         yield KeptRecord(path.name.removesuffix(".tar.xz"), about.get("commit", "unknown"), day)
+    if text := _text(root / "docs" / "reliability" / "whole-run.json"):
+        about = json.loads(text)
+        yield KeptRecord("scripts/test --all", about["commit"], about["at"][:10])
     for commit, day in CRASHES.findall(_text(root / "docs" / "reliability.md")):
         yield KeptRecord("crash points", commit, day)
     for name, commit, day in LAB.findall(_text(root / "labs" / "RECORD.md")):

@@ -128,20 +128,46 @@ run_tests() {
   tested "${test_options[@]}" --durations 30 "$@"
 }
 
-# What meets a search server's replies, once more on OpenSearch 2, with a server of its own; scripts/compat runs more files
-# on every search server.
+# What meets a search server's replies, once more on OpenSearch 2, with a server of its own: in the quick run the replies
+# themselves, with --all also what is built on them. scripts/compat runs more files on every search server.
 on_opensearch=(
   tests/contract/test_sink.py
-  tests/integration/test_{bad_input,bulk,elasticsearch_replies,newer_deletes,product,rebuild,red_shard,refresh,repair}.py
-  tests/integration/test_{several_nodes,verify}.py
+  tests/integration/test_{bulk,elasticsearch_replies,newer_deletes,product}.py
+)
+[[ ${OUTBOX_TEST_ALL:-} != 1 ]] || on_opensearch+=(
+  tests/integration/test_{bad_input,rebuild,red_shard,refresh,repair,several_nodes,verify}.py
   tests/acceptance/test_secured_opensearch.py
 )
 run_tests_on_opensearch() {
   OUTBOX_TEST_PRODUCT=opensearch-2 tested "${test_options[@]}" --durations 10 "$@"
 }
 
+# Sets cpu_seconds to user + sys of this script and of all that it has waited for. Unlike the minutes it does not depend on what
+# else the machine does. `times` in a pipe would be the pipe's own.
+cpu_seconds=0
+measure_cpu() {
+  local file
+  file=$(mktemp)
+  times >"$file"
+  cpu_seconds=$(awk -F '[ ms]+' '{ sum += ($1 + $3) * 60 + $2 + $4 } END { printf "%d", sum }' "$file")
+  rm "$file"
+}
+
 report_steps() {
+  measure_cpu
   say "== summary"
   printf '%s\n' "${step_lines[@]}" >&2
+  say "took $((SECONDS / 60)) min $((SECONDS % 60)) s, $((cpu_seconds / 60)).$((cpu_seconds % 60 / 6)) min of CPU"
   return "$steps_failed"
+}
+
+# For the record of a whole run each run of pytest adds a line with its counts.
+begin_tallies() {
+  mkdir -p build
+  export OUTBOX_TEST_TALLY=$PWD/build/tallies.jsonl
+  rm -f "$OUTBOX_TEST_TALLY"
+}
+
+record_whole_run() {
+  .venv/bin/python scripts/whole_run.py "$OUTBOX_TEST_TALLY" "$SECONDS" "$cpu_seconds" "${step_lines[@]}"
 }

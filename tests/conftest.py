@@ -1,5 +1,7 @@
 """Owns the order and the marks of the layers, and hands the shared fixtures to every test."""
 
+import gc
+import json
 import os
 import signal
 from contextlib import ExitStack
@@ -14,6 +16,7 @@ from tests.fixtures.burners import busy_machine
 from tests.fixtures.commands import outbox, outbox_here, servers
 from tests.fixtures.connect import capture, connect_url, logical_database, logical_postgres_url
 from tests.fixtures.console import console, guarded, guarded_behind, start_console
+from tests.fixtures.depth import HOW_TO_RUN, RunSelection, depth
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
@@ -84,12 +87,15 @@ __all__ = [
 pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.durations", "tests.fixtures.limits"]
 
 # No time limit per example: the machine is shared, and a slow moment is no finding.
-settings.register_profile("house", deadline=None, print_blob=True)
+settings.register_profile("house", deadline=None, print_blob=True, max_examples=depth(50, 100))
 settings.load_profile("house")
 
 # A shell that starts this in the background has SIGINT ignored, and what a test presses Ctrl-C on would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# While tests are collected next to nothing is garbage.
+gc.disable()
 
 LAYERS = ["unit", "contract", "model", "integration", "acceptance"]
 TESTS = Path(__file__).parent
@@ -109,20 +115,25 @@ def layer_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Cheap layers first, so that a broken rule shows before a server is started. Long drills only when asked for."""
-    long = [] if os.environ.get("OUTBOX_TEST_SLOW") == "1" else [i for i in items if i.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=long)
-    TALLY.left_out = len(long)
+    """Cheap layers first, so that a broken rule shows before a server is started."""
+    left = {"foreign": [item for item in items if item.get_closest_marker(FOREIGN)], **RunSelection().out(items)}
+    gone = {item for some in left.values() for item in some}
+    config.hook.pytest_deselected(items=list(gone))
+    TALLY.left_out = {mark: len(some) for mark, some in left.items() if mark in HOW_TO_RUN}
     if hasattr(config, "workeroutput"):
-        config.workeroutput["left_out"] = len(long)
-    foreign = [item for item in items if item.get_closest_marker(FOREIGN)]
-    config.hook.pytest_deselected(items=foreign)
-    items[:] = [item for item in items if item not in long and item not in foreign]
+        config.workeroutput["left_out"] = TALLY.left_out
+    items[:] = [item for item in items if item not in gone]
     for item in items:
         item.add_marker(layer_of(item))
         if limit := next((limit for mark, limit in LIMITS.items() if item.get_closest_marker(mark)), None):
             item.add_marker(pytest.mark.timeout(limit))
     items.sort(key=lambda item: LAYERS.index(layer_of(item)))  # within a layer as tests/fixtures/durations.py left them
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no garbage collection visits it again."""
+    gc.freeze()
+    gc.enable()
 
 
 class LayerTally:
@@ -131,7 +142,7 @@ class LayerTally:
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}
         self.seconds: dict[str, float] = {}
-        self.left_out = 0
+        self.left_out: dict[str, int] = {}
 
     def add(self, layer: str, outcome: str, seconds: float) -> None:
         counts = self.counts.setdefault(layer, {"passed": 0, "failed": 0, "skipped": 0})
@@ -174,5 +185,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if counts := TALLY.counts.get(layer):
             told = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
             terminalreporter.line(f"{layer:<12} {told} in {TALLY.seconds[layer]:.1f} s")
-    if TALLY.left_out:
-        terminalreporter.line(f"left out     {TALLY.left_out} with the mark long: OUTBOX_TEST_SLOW=1 runs them")
+    for mark, count in TALLY.left_out.items():
+        terminalreporter.line(f"left out     {count} with the mark {mark}: {HOW_TO_RUN[mark]} runs them")
+    if kept := os.environ.get("OUTBOX_TEST_TALLY"):  # for scripts/whole_run.py
+        line = {
+            "product": os.environ.get(PRODUCT) or "elasticsearch",
+            "layers": TALLY.counts,
+            "left_out": TALLY.left_out,
+        }
+        with Path(kept).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

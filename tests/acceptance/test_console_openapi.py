@@ -1,6 +1,5 @@
 """Schemathesis over the OpenAPI document and a real console: no 5xx, no answer that is not documented."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +8,11 @@ import psycopg
 
 from outbox.web.auth import Allowance, RateLimits
 from tests.fixtures.console import TOKENS, Served
+from tests.fixtures.depth import depth
 from tests.fixtures.failures import events
 
-EXAMPLES = "50" if os.environ.get("OUTBOX_TEST_SLOW") == "1" else "10"
+EXAMPLES = depth("3", "10", "50")
+PHASES = depth("examples,fuzzing", "examples,coverage,fuzzing")
 ROOT = Path(__file__).parents[2]
 # The security scheme is optional in the document: on loopback nobody needs a token.
 LEFT_OUT = "ignored_auth,positive_data_acceptance,ensure_resource_availability,use_after_free"
@@ -32,7 +33,7 @@ def test_no_request_meets_a_server_error_or_an_undocumented_answer(
     guarded.app.state.gate.pace = NoPace()
     command = [
         sys.executable, "-m", "schemathesis.cli", "run", str(ROOT / "docs" / "openapi.json"), "--url", guarded.url,
-        "--checks", "all", "--exclude-checks", LEFT_OUT, "--phases", "examples,coverage,fuzzing",
+        "--checks", "all", "--exclude-checks", LEFT_OUT, "--phases", PHASES,
         "--max-examples", EXAMPLES, "--seed", "7", "--no-color", "--continue-on-failure", "--request-timeout", "20",
         "-H", f"Authorization: Bearer {TOKENS['admin']}",
     ]  # fmt: skip

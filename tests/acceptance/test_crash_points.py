@@ -13,6 +13,7 @@ from labs import index as lab_index
 from labs import invariants
 from labs.receiver import Receiver
 from labs.worker import ROOT
+from tests.fixtures.depth import depth
 from tests.fixtures.postgres import fresh_database
 from tests.nemesis.crash_campaign import OPEN, Campaign, Forge
 from tests.nemesis.crash_hooks import POINTS
@@ -28,7 +29,7 @@ from tests.nemesis.invariants import (
 from tests.nemesis.joined_documents import as_the_view_says
 
 # Deaths at each point. A hundred took 15 minutes on two cores: OUTBOX_CRASH_DEATHS=100 and `--timeout 3600`.
-TIMES = int(os.environ.get("OUTBOX_CRASH_DEATHS") or (20 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 2))
+TIMES = int(os.environ.get("OUTBOX_CRASH_DEATHS") or depth(2, 2, 20))
 CHECKS = (
     invariants.nothing_lost,
     invariants.nothing_made_up,

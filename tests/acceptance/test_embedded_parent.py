@@ -58,6 +58,7 @@ def execute(url: str, statement: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
+@pytest.mark.release("it starts servers of its own, most of them twice; two ends of a stack are in the quick run")
 @pytest.mark.slow
 def test_killing_the_parent_stops_both_servers_and_the_next_start_finds_its_data(
     start_process: StartProcess, data_dir: Path
@@ -78,6 +79,7 @@ def test_killing_the_parent_ends_the_server_without_any_next_start(start_process
     eventually(lambda: not servers_in(data_dir), what="the end of PostgreSQL")
 
 
+@pytest.mark.release("it starts servers of its own, most of them twice; two ends of a stack are in the quick run")
 def test_killing_parent_and_supervisor_at_once_still_leaves_nothing(
     start_process: StartProcess, data_dir: Path
 ) -> None:
@@ -89,6 +91,7 @@ def test_killing_parent_and_supervisor_at_once_still_leaves_nothing(
     assert execute(second.database_url, "select 1") == [(1,)]
 
 
+@pytest.mark.release("it starts servers of its own, most of them twice; two ends of a stack are in the quick run")
 def test_a_next_start_that_comes_before_the_old_servers_are_gone_waits_for_them(
     start_process: StartProcess, data_dir: Path
 ) -> None:
@@ -104,6 +107,7 @@ def test_a_next_start_that_comes_before_the_old_servers_are_gone_waits_for_them(
     assert not {process.pid for process in old} & {process.pid for process in servers_in(data_dir)}
 
 
+@pytest.mark.release("it starts servers of its own, most of them twice; two ends of a stack are in the quick run")
 def test_two_stacks_at_once_both_work_and_share_nothing(start_process: StartProcess, data_dir: Path) -> None:
     processes = [start_process([sys.executable, "-c", PARENT, str(data_dir), "http://given"]) for _ in range(2)]
     one, two = (Parent(process) for process in processes)

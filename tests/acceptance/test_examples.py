@@ -84,6 +84,7 @@ def searched(client: httpx.Client, es: Elasticsearch, environment: dict[str, str
     return hits
 
 
+@pytest.mark.release("one example shows that pages of examples are run", keep=("fastapi",))
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_change_by_http_is_found_by_a_search(
@@ -111,6 +112,7 @@ def test_a_change_by_http_is_found_by_a_search(
         assert [hit["id"] for hit in found("maps")] == [f"article:{other}"]
 
 
+@pytest.mark.release("half a minute of Django; test_django_app.py has its migrations in a quick one")
 @pytest.mark.slow
 def test_django_changes_that_send_no_signal_are_found_and_migrate_zero_removes_the_triggers(
     start_process: StartProcess, environment: dict[str, str], es: Elasticsearch

@@ -83,7 +83,7 @@ def test_a_dead_process_and_a_hang_fail_their_tests_and_all_others_are_run(tmp_p
     }
     code, output = run(tmp_path, files, "--timeout=5")
     assert code == 1, output
-    assert output.splitlines()[-1].startswith("FAILED  tests"), output
+    assert output.splitlines()[-2].startswith("FAILED  tests"), output
     assert re.search(r"3 failed, 10 passed", output), output
     assert re.search(r"crashed while running '.*test_a_killed.py::test_dies'", output), output
     assert re.search(r"crashed while running '.*test_c_deaf.py::test_catches_everything'", output), output
@@ -94,6 +94,7 @@ def test_a_dead_process_and_a_hang_fail_their_tests_and_all_others_are_run(tmp_p
     assert "in test_catches_everything" in output, "the stack of what had to be killed"
 
 
+@pytest.mark.release("judges the tests and not the program")
 def test_work_that_is_handed_to_a_process_that_has_just_died_is_done_by_another(tmp_path: Path) -> None:
     """Its last report is read only after its death, so that the files that follow are sent to nobody."""
     late = """
@@ -120,6 +121,7 @@ def pytest_configure(config):
     assert re.search(r"crashed while running '.*test_a.py::test_dies'", output), output
 
 
+@pytest.mark.release("judges the tests and not the program")
 def test_when_too_many_processes_die_the_run_ends_and_says_what_was_not_run(tmp_path: Path) -> None:
     deadly = "import os\n" + "".join(f"def test_{n}(): os._exit(1)\n" for n in range(20))
     code, output = run(tmp_path, {"test_a.py": deadly, "test_b.py": deadly})
@@ -131,6 +133,7 @@ def test_when_too_many_processes_die_the_run_ends_and_says_what_was_not_run(tmp_
     assert f"{40 - int(died[1])} of 40 tests were not run" in output
 
 
+@pytest.mark.release("judges the tests and not the program")
 def test_a_process_that_dies_after_its_last_test_is_not_green(tmp_path: Path) -> None:
     ending = """
         import os, pytest
@@ -145,6 +148,7 @@ def test_a_process_that_dies_after_its_last_test_is_not_green(tmp_path: Path) ->
     assert "1 test processes died" in output
 
 
+@pytest.mark.release("judges the tests and not the program")
 def test_the_limit_of_the_whole_run_prints_all_stacks_and_leaves_nothing_running(tmp_path: Path) -> None:
     """`timeout` takes SIGALRM for its limit: so that is reached just when the test hangs, on a slow machine too."""
     child = tmp_path / "child"

@@ -1,4 +1,4 @@
-"""The labs as people run them: the quickest three, their reports in a real browser, and everything that goes wrong."""
+"""The labs as people run them: the quickest, their reports in a real browser, and everything that goes wrong."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from labs.signals import Interruptions
 from labs.verdict import INCONCLUSIVE, judge
 from outbox.embedded import EmbeddedPostgres
 from tests.fixtures.browser import open_page, overflow, serious_findings
+from tests.fixtures.depth import depth
 from tests.fixtures.postgres import with_database
 from tests.fixtures.processes import ROOT, RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
@@ -34,6 +35,7 @@ from tests.fixtures.waiting import eventually
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Request
 
+QUICKEST, PASSED = depth((["bad_op"], 1), (["--quick"], 3))
 PHASES = ["baseline", "fault", "recovery", "quiesce", "verify"]
 StartLabs = Callable[..., RunningProcess]
 
@@ -95,11 +97,11 @@ def quick_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("quick")
 
 
-def test_the_three_quickest_pass_and_leave_whole_reports(labs: StartLabs, quick_runs: Path) -> None:
-    process = labs("run", "--quick", "--operator", "alice", "--json", "--runs", str(quick_runs), alerts=True)
+def test_the_quickest_pass_and_leave_whole_reports(labs: StartLabs, quick_runs: Path) -> None:
+    process = labs("run", *QUICKEST, "--operator", "alice", "--json", "--runs", str(quick_runs), alerts=True)
     assert process.wait(300) == 0, process.output
     told = [json.loads(path.read_text()) for path in sorted(quick_runs.glob("*/report.json"))]
-    assert [report["verdict"] for report in told] == ["PASS"] * 3
+    assert [report["verdict"] for report in told] == ["PASS"] * PASSED
     assert {report["operator"] for report in told} == {"alice"}
     for folder in quick_runs.glob("*-*"):
         files = {str(path.relative_to(folder)) for path in folder.rglob("*")}
@@ -125,13 +127,14 @@ def test_a_run_can_be_packed_and_the_gallery_shows_all(labs: StartLabs, quick_ru
     assert labs("export", str(run), "--to", str(tmp_path / "run.tar.gz")).wait() == 0
     assert (tmp_path / "run.tar.gz").stat().st_size > 10_000
     assert labs("index", "--runs", str(quick_runs)).wait() == 0
-    assert "3 of 3 experiments passed" in (quick_runs / "index.html").read_text()
+    assert f"{PASSED} of {PASSED} experiments passed" in (quick_runs / "index.html").read_text()
 
 
 def note(addresses: list[str], request: Request) -> None:
     addresses.append(request.url)
 
 
+@pytest.mark.release("the dark theme changes colours only", keep=("light",))
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_reports_open_in_a_real_browser(browser: Browser, quick_runs: Path, scheme: str) -> None:
     for path in [quick_runs / "index.html", *sorted(quick_runs.glob("*/report.html"))]:
@@ -165,6 +168,7 @@ def until(process: RunningProcess, phase: str) -> None:
 IN_BETWEEN = {"quiesce", "recovery"}
 
 
+@pytest.mark.release("it is the same way out in every phase, at ten seconds each", keep=("fault",))
 @pytest.mark.parametrize(
     "phase", [pytest.param(p, marks=[pytest.mark.long] if p in IN_BETWEEN else []) for p in PHASES]
 )
@@ -181,6 +185,7 @@ def test_ctrl_c_in_every_phase_restores_everything(labs: StartLabs, tmp_path: Pa
     assert list(tmp_path.glob("*/report.html"))
 
 
+@pytest.mark.release("Ctrl-C takes the same way out")
 def test_sigterm_leaves_with_its_own_code(labs: StartLabs) -> None:
     process = labs("run", "bad_op")
     until(process, "fault")
@@ -200,6 +205,7 @@ def test_what_a_killed_lab_leaves_is_ended_by_itself_and_removed_by_clean(
     assert "dropped database lab_bad_op" in cleaned.output
 
 
+@pytest.mark.release("clean is in the quick run after a lab that was killed")
 def test_a_kept_database_and_index_can_be_inspected_and_are_removed_by_clean(
     labs: StartLabs, postgres_url: str, elastic_url: str, es: Elasticsearch, tmp_path: Path
 ) -> None:
@@ -231,6 +237,7 @@ def test_servers_that_do_not_answer_are_said(start_process: StartProcess, elasti
     assert "Elasticsearch does not answer" in other.output
 
 
+@pytest.mark.release("twenty seconds of a lab that is not run")
 def test_what_would_change_given_servers_is_not_done_without_a_word(labs: StartLabs, tmp_path: Path) -> None:
     process = labs("run", "es_429_storm")
     assert process.wait() == 3, process.output
@@ -238,6 +245,7 @@ def test_what_would_change_given_servers_is_not_done_without_a_word(labs: StartL
     assert records(tmp_path)[0]["problems"][0]["kind"] == "not_here"
 
 
+@pytest.mark.release("it starts a PostgreSQL of its own; the verdict is a unit test")
 def test_a_server_that_dies_in_the_middle_makes_it_inconclusive(
     start_process: StartProcess, elastic_url: str, tmp_path: Path
 ) -> None:
@@ -270,6 +278,7 @@ def test_a_port_that_is_taken_is_said_and_everything_is_restored(
     assert "OUTBOX_METRICS_PORT" in verdict.sentence
 
 
+@pytest.mark.release("judges the labs and not the program")
 def test_a_lab_fails_when_what_it_proves_is_taken_out(labs: StartLabs, tmp_path: Path) -> None:
     """One of five, for its time; `python -m labs.mutations` tries all."""
     (mutation,) = [one for one in MUTATIONS if one.name == "no_version"]

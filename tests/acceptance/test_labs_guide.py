@@ -81,6 +81,7 @@ def run(text: str, folder: Path) -> tuple[str, str]:
     return (folder / "output").read_text(), (folder / "failures").read_text()
 
 
+@pytest.mark.release("a minute of commands that the labs and the command line have their own tests for")
 @pytest.mark.slow
 def test_every_command_of_the_guide_works(
     database: str, elastic_url: str, absent_index: str, free_port: Callable[[], int], tmp_path: Path
@@ -137,6 +138,7 @@ def test_the_guides_sections_are_all_there_and_each_experiment_ends_with_a_blank
     assert text.count("By machine: `scripts/lab run ") == 6
 
 
+@pytest.mark.release("a minute of a PostgreSQL of its own, for the guide alone")
 def test_the_database_script_starts_migrates_and_stops(
     start_process: StartProcess, free_port: Callable[[], int]
 ) -> None:

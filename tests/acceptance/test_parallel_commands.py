@@ -14,13 +14,14 @@ from elasticsearch import Elasticsearch
 
 from outbox.ops.reindex.copier import PAGE
 from tests.fixtures.commands import Outbox
+from tests.fixtures.depth import depth
 from tests.fixtures.joined import fill_skewed
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
 SIZE = 12_000
 # All of the drill, ten kills of each: OUTBOX_TEST_SLOW=1 scripts/test tests/acceptance/test_parallel_commands.py
-KILLS = 10 if os.environ.get("OUTBOX_TEST_SLOW") else 3
+KILLS = depth(1, 3, 10)
 PAGES_BETWEEN_KILLS = 4  # at most: what is left after the last kill ends by itself
 HELD = "select owner from search_outbox_rebuild_parts where state = 'open' and owner is not null"
 COPIED_MS = "select extract(epoch from max(finished_at) - min(started_at)) * 1000 from search_outbox_rebuild_parts"
@@ -126,6 +127,7 @@ def kill_one(table: psycopg.Connection, running: RunningProcess) -> None:
     os.kill(working(table)[0], signal.SIGKILL)
 
 
+@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
 def test_kill_9_of_a_process_that_compares_leaves_no_entity_out_and_counts_none_twice(
     table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
 ) -> None:
@@ -137,6 +139,7 @@ def test_kill_9_of_a_process_that_compares_leaves_no_entity_out_and_counts_none_
     assert f"; {SIZE:,} entities compared in" in verify.output
 
 
+@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
 def test_kill_9_of_a_process_that_rebuilds_loses_nothing(
     table: psycopg.Connection,
     es: Elasticsearch,
@@ -158,6 +161,7 @@ def test_kill_9_of_a_process_that_rebuilds_loses_nothing(
     assert value(table, "select written from search_outbox_rebuilds") == SIZE
 
 
+@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
 def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
     table: psycopg.Connection,
     outbox: Outbox,
@@ -205,6 +209,7 @@ def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(
     assert outbox("verify", "--rate", "0").code == 0
 
 
+@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
 def test_the_rate_is_that_of_all_processes_together_and_progress_names_the_slowest_part(
     table: psycopg.Connection, servers: dict[str, str | None], start_process: StartProcess
 ) -> None:

@@ -1,7 +1,6 @@
 """A new index under live writes, with real daemons, a reader at the alias, and kill -9 wherever it hurts."""
 
 import json
-import os
 import random
 import signal
 import time
@@ -13,6 +12,7 @@ from elasticsearch import Elasticsearch
 
 from tests.fixtures.bustle import NEW_MAPPING, Shop, bustling, open_shop
 from tests.fixtures.commands import Outbox
+from tests.fixtures.depth import depth
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
@@ -66,7 +66,7 @@ def test_a_rebuild_under_live_writes_is_seen_by_nobody_and_loses_nothing(shop: S
 # kill -9
 
 STEPS = ("created", "mirroring", "backfilling", "verifying", "swapping")
-TIMES = 10 if os.environ.get("OUTBOX_TEST_SLOW") else 1
+TIMES = depth(1, 1, 10)
 
 
 def kill_at(shop: Shop, rebuild: RunningProcess, step: str) -> None:
@@ -101,6 +101,7 @@ def test_kill_9_at_each_step_ends_right(shop: Shop, mapping: str) -> None:
     assert changes.made > 0
 
 
+@pytest.mark.release("every run kills around calls in process: tests/integration/test_rebuild.py")
 @pytest.mark.slow
 def test_kill_9_of_a_worker_during_a_rebuild_ends_right(shop: Shop, mapping: str) -> None:
     """Its batches are taken back, its successor reads the second target before its first write."""

@@ -88,6 +88,7 @@ def is_right(shop: Shop) -> None:
     assert shop.value("select count(*) from search_outbox_events where status <> 'done'") == 0
 
 
+@pytest.mark.release("rebuilds and Kafka have quick tests of their own")
 @pytest.mark.slow
 def test_a_rebuild_and_a_worker_are_killed_while_records_stream_and_nothing_differs(shop: Shop, mapping: str) -> None:
     with bustling(shop, RATE) as (changes, reader):

@@ -13,6 +13,7 @@ from elasticsearch import Elasticsearch
 
 from tests.fixtures.commands import Called, Outbox
 from tests.fixtures.console import Served
+from tests.fixtures.depth import depth
 from tests.fixtures.failures import audit_counts, events, statuses
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
@@ -100,7 +101,7 @@ def test_a_batch_whose_rows_never_end_times_out_and_wait_exits_3(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [2_000, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n", [depth(600, 2_000), pytest.param(20_000, marks=pytest.mark.long)])
 def test_a_killed_command_is_taken_over_by_a_daemon_and_every_row_moves_once(
     connection: psycopg.Connection, servers: dict[str, str], outbox: Outbox, start_process: StartProcess,
     start_daemon: StartProcess, console: Served, n: int,

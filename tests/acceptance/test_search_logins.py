@@ -14,7 +14,10 @@ from tests.fixtures.failures import statuses
 from tests.fixtures.logins import Login, Logins, Users
 from tests.fixtures.processes import RunningProcess, StartProcess, http_get
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.release("a secured Elasticsearch takes a minute to start; roles of a database are in the quick run"),
+]
 # docs/security.md: probes at most five seconds apart. As much again is for a busy machine.
 RESUMED_WITHIN = 10.0
 

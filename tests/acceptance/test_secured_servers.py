@@ -44,6 +44,7 @@ def enqueue(connection: psycopg.Connection[Any], id: str, op: str = "upsert") ->
     connection.execute("select outbox_enqueue('article', %s, %s, %s)", [id, op, payload])
 
 
+@pytest.mark.release("a secured Elasticsearch takes a minute to start; test_bulk_tls.py has TLS without one")
 def test_an_elasticsearch_of_another_authority_gets_not_a_byte(
     start_daemon: StartProcess,
     connection: psycopg.Connection[Any],
@@ -67,6 +68,7 @@ def unspent(connection: psycopg.Connection[Any]) -> bool:
     return found == [("pending", 0)]
 
 
+@pytest.mark.release("a secured Elasticsearch takes a minute to start; test_bulk_tls.py has TLS without one")
 def test_an_elasticsearch_with_a_certificate_for_another_name_is_sent_nothing(
     start_daemon: StartProcess, connection: psycopg.Connection[Any], authority: Authority, key_file: Path
 ) -> None:
@@ -97,6 +99,7 @@ def verified(server: EmbeddedPostgres, authority: Path, host: str = "127.0.0.1",
     return with_words(url, f"sslmode=verify-full&sslrootcert={quote(str(authority))}")
 
 
+@pytest.mark.release("a secured Elasticsearch takes a minute to start; test_bulk_tls.py has TLS without one")
 def test_the_daemon_works_over_verified_tls_to_both_servers(
     start_daemon: StartProcess,
     secured_postgres: EmbeddedPostgres,

@@ -18,7 +18,7 @@ from tests.fixtures.postgres import fresh_database
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release("two databases with a connector each: a minute")]
 CREATE = """
 create table {0}s (id text primary key, title text);
 create view search_documents as

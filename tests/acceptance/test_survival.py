@@ -1,7 +1,6 @@
 """What must hold when everything goes wrong at once: kills, freezes, outages, poison, on real processes and servers."""
 
 import json
-import os
 import random
 import signal
 import threading
@@ -13,12 +12,11 @@ import psycopg
 from elasticsearch import Elasticsearch
 
 from labs.proxy import Proxy
+from tests.fixtures.depth import depth, is_long
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.rows import counts, produce
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
-
-SLOW = bool(os.environ.get("OUTBOX_TEST_SLOW"))
 
 
 def open_rows(connection: psycopg.Connection) -> int:
@@ -81,7 +79,7 @@ def test_killed_and_frozen_workers_lose_nothing(
     start_daemon: StartProcess, database: str, connection: psycopg.Connection, es: Elasticsearch, index: str
 ) -> None:
     """Lease 3 s; kill -9 every 2 s, SIGSTOP for two leases every 5 s. Two minutes of it with OUTBOX_TEST_SLOW."""
-    seconds, events = (120, 50_000) if SLOW else (25, 10_000)
+    seconds, events = depth((12, 5_000), (25, 10_000), (120, 50_000))
     dice = random.Random(1)
     settings = {"OUTBOX_LEASE_SECONDS": "3", "OUTBOX_RECLAIM_INTERVAL_SECONDS": "1", "OUTBOX_BATCH_SIZE": "200"}
     daemons = [start_daemon(OUTBOX_WORKER_ID=f"w{n}", **settings) for n in range(2)]
@@ -115,7 +113,7 @@ def test_killed_and_frozen_workers_lose_nothing(
     eventually(lambda: open_rows(connection) == 0, what="no open row")
     assert counts(connection) == {"done": events}
     assert_every_document_equals_its_source(connection, es, index)
-    assert any(daemon.facts("lease.lost") for daemon in frozen) or not SLOW, "nobody found its lease lost"
+    assert any(daemon.facts("lease.lost") for daemon in frozen) or not is_long(), "nobody found its lease lost"
 
 
 def _thaw(daemon: RunningProcess) -> None:
@@ -223,7 +221,7 @@ def test_two_daemons_project_a_mixed_load_exactly(
     start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str
 ) -> None:
     """Issue "It runs": a tenth deletes, a fifth as many entities as events, every document compared one by one."""
-    events = 100_000 if SLOW else 20_000
+    events = depth(10_000, 20_000, 100_000)
     connection.execute(
         "insert into search_outbox_events (entity_type, entity_id, op, payload)"
         " select 'a', (g * 7919 %% %s)::text, case when g %% 10 = 0 then 'delete' else 'upsert' end,"

@@ -97,6 +97,7 @@ def printed_commands(up: RunningProcess) -> list[str]:
     return lines[begin : lines.index(last) + 1]
 
 
+@pytest.mark.release("the page of the start, whose commands are the same, is in the quick run")
 def test_the_commands_that_it_prints_work_in_a_fresh_terminal_from_another_folder(
     start_process: StartProcess, given: dict[str, str | None], tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_the_commands_that_it_prints_work_in_a_fresh_terminal_from_another_folde
     assert up.terminate() == 0, up.output
 
 
+@pytest.mark.release("Ctrl-C stops it in the quick run; this starts it twice more")
 def test_sigterm_stops_it_as_well_and_it_can_be_started_again(
     start_process: StartProcess, given: dict[str, str | None]
 ) -> None:
@@ -186,6 +188,7 @@ def with_noexec_tmp() -> list[str]:
     return NOEXEC
 
 
+@pytest.mark.release("a minute and a half; each part of it has a quick test")
 @pytest.mark.slow
 def test_on_a_bare_machine_it_brings_its_own_servers_and_leaves_none(
     start_process: StartProcess, server_folder: Path

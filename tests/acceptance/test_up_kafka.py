@@ -66,6 +66,7 @@ def is_running(api: ConnectApi) -> bool:
         return False
 
 
+@pytest.mark.release("it starts Kafka Connect with a PostgreSQL of its own")
 @pytest.mark.slow
 def test_the_sample_reaches_the_index_through_kafka_and_nothing_is_left_running(
     start_process: StartProcess,

@@ -70,6 +70,7 @@ def programs(tmp_path: Path) -> Path:
     return programs
 
 
+@pytest.mark.release("it builds and installs a wheel, as step 12 of a release does")
 def test_outbox_up_works_from_the_wheel_in_an_empty_environment(
     programs: Path,
     start_process: StartProcess,

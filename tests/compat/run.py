@@ -52,7 +52,7 @@ def _pytest(name: str, ground: Ground, arguments: list[str]) -> tuple[int, Path]
         done = subprocess.run(
             [str(ground.python), "-m", "pytest", *options, *arguments],
             cwd=ROOT,
-            env={**env, **ground.env},
+            env={**env, "OUTBOX_TEST_ALL": "1", **ground.env},
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,

@@ -55,6 +55,7 @@ def older_database(older_postgres_url: str) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.release("the derivation is one for all servers; some views show how older ones store them", keep=6)
 @each_schema
 def test_older_servers_lead_to_the_same_attachments(
     connection: Connection, older_database: str, schema: ViewSchema

@@ -59,6 +59,7 @@ def test_a_change_counts_when_its_comment_is_there(servers: BenchmarkServers, in
     assert changed.among(["1", "2", "no such"]) == ["2"]
 
 
+@pytest.mark.release("judges a benchmark and not the program")
 def test_our_side_follows_the_comments(servers: BenchmarkServers) -> None:
     result = BenchmarkResult("peers", smoke=True)
     Joined(servers, servers, result, DOCUMENTS, 3, lambda: None).side(OURS)
@@ -66,6 +67,7 @@ def test_our_side_follows_the_comments(servers: BenchmarkServers) -> None:
     assert all(result.median(f"{OURS}: {label}") > 0 for label in UNITS if label != "CPU")
 
 
+@pytest.mark.release("judges a benchmark and not the program")
 def test_a_side_that_does_not_follow_is_named_and_ends_no_run(
     servers: BenchmarkServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_side_that_does_not_follow_is_named_and_ends_no_run(
     assert result.median(f"{OURS}: p50") == peers_joined.LIMIT_SECONDS * 1000
 
 
+@pytest.mark.release("judges a benchmark and not the program")
 def test_a_side_that_stops_following_is_named_with_the_figures_that_it_has(
     servers: BenchmarkServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The plans of the hot path over a million finished rows: right index, no Seq Scan, work in proportion to the batch."""
+"""The plans of the hot path over many finished rows: right index, no Seq Scan, work in proportion to the batch."""
 
 import re
 from collections.abc import Iterator
@@ -13,10 +13,11 @@ import pytest
 from outbox.policy.document import INLINE_BYTES
 from outbox.store.queries import queries
 from outbox.store.workers import START, SWEEPS
+from tests.fixtures.depth import depth
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
 
-DONE = 1_000_000
+DONE = depth(200_000, 1_000_000)
 RETRIES = 50_000
 FRESH = 5_000
 FINISHED = f"""
@@ -37,7 +38,7 @@ SOME_BLOCKS = 400
 
 @pytest.fixture(scope="module")
 def big(postgres_url: str, migrated_template: str) -> Iterator[EventTable]:
-    """A million done rows, fifty thousand retries that are not due and some fresh rows, built once."""
+    """Done rows, fifty thousand retries that are not due and some fresh rows, built once."""
     with ExitStack() as stack:
         url = stack.enter_context(fresh_database(postgres_url, migrated_template))
         connection = stack.enter_context(psycopg.connect(url, autocommit=True))

@@ -1,4 +1,4 @@
-"""A claim over 400,000 dead index entries that nobody may remove: from its floor it walks past none of them."""
+"""A claim over many dead index entries that nobody may remove: from its floor it walks past none of them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -48,6 +48,7 @@ def echoed(api: ConnectApi, file: Path, key: str) -> str:
     return str(api.call("PUT", f"/connector-plugins/{DEBEZIUM}/config/validate", config))
 
 
+@pytest.mark.release("it starts Kafka Connect once more; the shipped files have quick tests")
 @pytest.mark.slow
 def test_the_worker_as_shipped_asks_for_a_login_and_gives_out_one_file_alone(
     connect: EmbeddedConnect, connect_url: str

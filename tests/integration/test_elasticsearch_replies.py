@@ -340,6 +340,7 @@ def test_a_document_over_the_servers_limit_is_too_large_however_the_server_shows
     assert (outcome.reason, outcome.code) == (Reason.TOO_LARGE, Code.PAYLOAD_INVALID)
 
 
+@pytest.mark.release("half a minute of a full heap; the reply itself is a row of the table of replies")
 @pytest.mark.slow
 def test_a_document_that_is_too_much_for_the_heap_is_too_large_and_not_an_overload(
     sink: ElasticSink, index: str

@@ -48,6 +48,7 @@ def test_offsets_of_a_group_are_set_and_read(kafka: KafkaDesk, topic: str) -> No
     assert kafka.committed(group, topic) == {1: 3}
 
 
+@pytest.mark.release("restarts of a broker of its own; embedded servers are for trials and tests")
 def test_records_offsets_and_port_survive_a_restart_and_a_crash(broker: EmbeddedKafka) -> None:
     port, desk = broker.port, KafkaDesk(broker.url)
     desk.create_topic("kept", 1)
@@ -83,6 +84,7 @@ def test_a_broker_that_cannot_start_shows_the_reason(server_folder: Path) -> Non
         EmbeddedKafka(server_folder / "kafka", settings={"num.network.threads": "none"}).start()
 
 
+@pytest.mark.release("a broker of its own; the supervisor is the same as of PostgreSQL")
 def test_it_stops_by_itself_when_its_supervisor_is_gone(server_folder: Path) -> None:
     with EmbeddedKafka(server_folder / "kafka") as running:
         assert running._process is not None
@@ -91,6 +93,7 @@ def test_it_stops_by_itself_when_its_supervisor_is_gone(server_folder: Path) -> 
         assert await_end(left, PATIENCE_SECONDS) == []
 
 
+@pytest.mark.release("three brokers of its own, and Kafka keeps its promise")
 @pytest.mark.slow
 def test_three_brokers_keep_every_acknowledged_record_when_one_is_killed() -> None:
     with EmbeddedKafkaCluster.temporary() as cluster:

@@ -39,6 +39,7 @@ def test_it_wants_its_password(postgres: EmbeddedPostgres) -> None:
         psycopg.connect(f"postgresql://outbox:wrong@127.0.0.1:{postgres.port}/postgres")
 
 
+@pytest.mark.release("a start of its own; embedded servers are for trials and tests")
 def test_a_connection_hashes_its_random_password_once(postgres: EmbeddedPostgres) -> None:
     stored = one(postgres.url, "select rolpassword from pg_authid where rolname = 'outbox'")
     assert str(stored).startswith("SCRAM-SHA-256$1:")
@@ -56,6 +57,7 @@ def test_data_and_port_survive_a_restart_and_a_crash(postgres: EmbeddedPostgres)
     assert (one(postgres.url, "select n from kept"), postgres.port) == (42, port)
 
 
+@pytest.mark.release("a start of its own; embedded servers are for trials and tests")
 def test_a_stop_does_not_wait_for_clients(postgres: EmbeddedPostgres) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         postgres.stop()
@@ -63,6 +65,7 @@ def test_a_stop_does_not_wait_for_clients(postgres: EmbeddedPostgres) -> None:
             connection.execute("select 1")
 
 
+@pytest.mark.release("a start of its own; embedded servers are for trials and tests")
 def test_a_frozen_server_keeps_connections_and_answers_nothing_until_it_is_thawed(
     postgres: EmbeddedPostgres,
 ) -> None:
@@ -84,6 +87,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused(server_folder: Path) 
             EmbeddedPostgres(server_folder / "postgresql", port=port).start()
 
 
+@pytest.mark.release("a start of its own; embedded servers are for trials and tests")
 def test_a_port_lost_to_another_process_between_choosing_and_binding_is_replaced(
     server_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +109,7 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(server_folder: Path
         EmbeddedPostgres(server_folder / "postgresql", settings={"no_such_setting": "1"}).start()
 
 
+@pytest.mark.release("a start of its own; embedded servers are for trials and tests")
 def test_a_pid_file_of_a_process_that_is_not_postgres_is_no_obstacle(postgres: EmbeddedPostgres) -> None:
     postgres.stop()
     init_process = 1
@@ -113,6 +118,7 @@ def test_a_pid_file_of_a_process_that_is_not_postgres_is_no_obstacle(postgres: E
     assert psutil.pid_exists(init_process)
 
 
+@pytest.mark.release("a start of its own; embedded servers are for trials and tests")
 def test_a_bystander_in_the_folder_is_left_alone(postgres: EmbeddedPostgres) -> None:
     postgres.stop()
     argv = [sys.executable, "-c", "import sys; sys.stdin.read()", str(postgres.folder / "data")]

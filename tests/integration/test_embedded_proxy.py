@@ -45,6 +45,7 @@ def _refuse(server: socket.socket, asked: list[str]) -> None:
             connection.sendall(b"HTTP/1.1 " + ask + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
+@pytest.mark.release("it runs Maven; the settings that it gets have a quick test")
 def test_maven_goes_through_the_proxy_and_its_password_is_in_no_log(
     proxy: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

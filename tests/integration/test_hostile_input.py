@@ -17,7 +17,7 @@ from outbox.web import application, routing
 from outbox.web.auth import RateLimits
 from tests.fixtures.console import Served, serving
 from tests.fixtures.failures import events
-from tests.fixtures.hostile import CONTROL, HOSTILE, TEXTS, dealt
+from tests.fixtures.hostile import CONTROL, HOSTILE, OF_THE_DAY, TEXTS, dealt
 from tests.fixtures.postgres import fresh_database
 from tests.integration.test_bad_input import CASES, REFUSED, Case
 
@@ -189,6 +189,7 @@ def test_every_field_of_every_act_takes_hostile_text(shared: tuple[Served, psyco
 FORMS = [door for door in application.PAGES if door.method == "POST" and not door.path.endswith("/export")]
 
 
+@pytest.mark.release("another third of the texts each day", keep=OF_THE_DAY)
 @pytest.mark.parametrize("what", TEXTS)
 def test_every_form_takes_hostile_text_and_shows_it_as_text(
     shared: tuple[Served, psycopg.Connection[Any]], what: str
@@ -214,6 +215,7 @@ COOKIES = ("outbox_by", "outbox_session")
 HEADERS = ("idempotency-key", "authorization", "origin", "sec-fetch-site", "accept", "x-forwarded-for", "referer")
 
 
+@pytest.mark.release("another third of the texts each day", keep=OF_THE_DAY)
 @pytest.mark.parametrize("what", [name for name in TEXTS if name not in ("a long word", "deep JSON")])
 def test_headers_and_cookies_take_hostile_text(shared: tuple[Served, psycopg.Connection[Any]], what: str) -> None:
     client = shared[0].client

@@ -309,6 +309,9 @@ WAYS = [
 ]
 
 
+@pytest.mark.release(
+    "types differ in how ids are read and ordered, which the quick tests above show for each", keep=("numeric",)
+)
 @pytest.mark.parametrize("case", WAYS, ids=[case.type for case in WAYS])
 def test_a_document_goes_all_the_way_by_an_id_of_each_type(world: RebuildWorld, case: Case) -> None:
     world.connection.execute(

@@ -245,6 +245,7 @@ def test_a_day_that_was_dropped_before_the_connector_read_it_arrives_all_the_sam
     assert found[b"article:second"] == b'{"kept": "by the slot"}'
 
 
+@pytest.mark.release("ten seconds of Debezium, with a configuration that other tests run")
 def test_after_a_lost_slot_the_days_that_are_kept_are_read_again(
     log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str
 ) -> None:
@@ -259,6 +260,7 @@ def test_after_a_lost_slot_the_days_that_are_kept_are_read_again(
     assert sorted(filter(None, ids)) == sorted([first, first, second])
 
 
+@pytest.mark.release("ten seconds of Debezium, with a configuration that other tests run")
 def test_the_slot_of_a_quiet_outbox_moves_with_what_others_write(
     log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
 ) -> None:
@@ -304,6 +306,7 @@ def test_the_check_tells_why_a_task_failed_and_what_to_do(
     assert "ublication" in problem.detail
 
 
+@pytest.mark.release("ten seconds each; the limit itself has quick tests in test_log_table.py")
 @pytest.mark.parametrize("record_bytes", [1 << 20, 8 << 20])
 def test_an_event_that_is_too_large_stops_the_connector_until_it_and_the_topic_take_it(
     log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str, record_bytes: int

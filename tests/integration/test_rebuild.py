@@ -1,7 +1,6 @@
 """A rebuild step by step on real servers: what each step waits for, what is refused, and a kill at every call."""
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -27,13 +26,14 @@ from outbox.ports import BulkAction
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex, MappingRefused, NotAnAlias
 from outbox.store.truth import NeedsEntityIndex
+from tests.fixtures.depth import depth
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, Fuse, JoinedRebuildWorld, Killed, RebuildWorld
 from tests.fixtures.sinks import is_opensearch
 from tests.fixtures.world import World
 
 # The fuse burns before and after every call: an odd step kills at both by turns, an even one always at the same.
-STEP = 1 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 3
+STEP = depth(6, 3, 1)
 
 
 @pytest.fixture(autouse=True)

@@ -288,6 +288,7 @@ def test_as_many_documents_are_written_as_there_are_whatever_order_their_texts_h
     assert (writes(world) - before, world.count()) == (3_000, 3_000)
 
 
+@pytest.mark.release("real processes, ten seconds each; a rebuild and a comparison by them are in the quick run")
 def test_an_empty_table_is_filled_and_compared_by_real_processes(world: JoinedWorld) -> None:
     world.add(1)
     desk = world.reindexing()
@@ -427,6 +428,7 @@ def test_a_rebuild_in_parts_is_as_one_without_and_begins_again_with_new_parts(re
     assert rebuilding.queue.value(counted) >= 8
 
 
+@pytest.mark.release("real processes, ten seconds each; a rebuild and a comparison by them are in the quick run")
 def test_a_rebuild_of_a_lost_index_counts_the_rows_of_the_view(
     rebuilding: RebuildWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,6 +552,7 @@ create or replace view search_documents as
 """
 
 
+@pytest.mark.release("real processes, ten seconds each; a rebuild and a comparison by them are in the quick run")
 def test_two_targets_are_read_one_after_the_other_each_at_its_own_point_in_time(
     world: JoinedWorld, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -578,6 +581,7 @@ def noted(calls: list[str], method: Any) -> Any:
     return call
 
 
+@pytest.mark.release("real processes, ten seconds each; a rebuild and a comparison by them are in the quick run")
 def test_a_plan_of_repairs_in_parts_is_whole_and_keeps_to_its_limit(world: JoinedWorld) -> None:
     world.add(400)
     world.fill_index()
@@ -593,6 +597,7 @@ def test_a_plan_of_repairs_in_parts_is_whole_and_keeps_to_its_limit(world: Joine
     assert world.drift() == 0
 
 
+@pytest.mark.release("real processes, ten seconds each; a rebuild and a comparison by them are in the quick run")
 def test_unknown_documents_hide_no_orphan_from_a_plan_of_repairs(world: JoinedWorld) -> None:
     """Far more of them than the limit, and known at once: an orphan is judged at the end of its part."""
     world.add(40)

@@ -132,6 +132,7 @@ def the(found: dict[str, list[Finding]]) -> Finding:
     return finding
 
 
+@pytest.mark.release("another replica, built for one line of the doctor")
 def test_the_doctor_checks_the_replica(
     examine: Examine, world: JoinedWorld, replica: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:

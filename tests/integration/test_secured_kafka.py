@@ -129,6 +129,9 @@ BY_TOKEN = {
 }
 
 
+@pytest.mark.release(
+    "a secured broker takes forty seconds; what the client is told is in tests/unit/stream/test_connection.py"
+)
 @pytest.mark.parametrize("login", [{"sasl_mechanism": "SCRAM-SHA-512"}, {"sasl_mechanism": "PLAIN"}, BY_TOKEN])
 def test_records_are_read_and_committed_over_tls_with_a_login(
     secured: Secured, topic: str, login: dict[str, Any]
@@ -253,6 +256,9 @@ def wrong(secured: Secured, authority: Authority, tmp_path: Path) -> dict[str, d
     }
 
 
+@pytest.mark.release(
+    "a secured broker takes forty seconds; what the client is told is in tests/unit/stream/test_connection.py"
+)
 @pytest.mark.parametrize("named", ["KAFKA_SASL_PASSWORD", "KAFKA_SASL_USERNAME", "KAFKA_CA_CERTS"])
 def test_what_is_wrong_is_named_by_the_worker_and_by_doctor_without_a_secret(
     secured: Secured, topic: str, authority: Authority, tmp_path: Path, named: str

@@ -13,6 +13,7 @@ from outbox.store.failures import PostgresFailures, PostgresRollup, PostgresStat
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from tests.fixtures.failures import events, open_database
+from tests.fixtures.postgres import fresh_database
 
 
 @pytest.fixture
@@ -114,9 +115,18 @@ def test_a_preview_pages_without_duplicates_in_the_order_of_the_replay(
             desk.preview(EventFilter(), **wrong)
 
 
-@pytest.fixture
-def many(connection: psycopg.Connection) -> psycopg.Connection:
-    """60,000 done, 3,000 failed in 40 groups, 2,000 open: enough for the planner to have a choice."""
+@pytest.fixture(scope="module")
+def many(postgres_url: str, migrated_template: str) -> Iterator[psycopg.Connection]:
+    """60,000 done, 3,000 failed in 40 groups, 2,000 open: enough for the planner to have a choice. It is only read."""
+    with (
+        fresh_database(postgres_url, migrated_template) as url,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
+        fill(connection)
+        yield connection
+
+
+def fill(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into search_outbox_events (entity_type, entity_id, op, status, processed_at, payload)"
         " select 'block', n::text, 'upsert', 'done', now() - n * interval '1 second', '{}'"
@@ -133,7 +143,6 @@ def many(connection: psycopg.Connection) -> psycopg.Connection:
         " from generate_series(1, 2000) n"
     )
     connection.execute("vacuum analyze search_outbox_events")
-    return connection
 
 
 NAMED: dict[str, Any] = {

@@ -18,7 +18,7 @@ from tests.fixtures.sinks import elastic_sink
 from tests.fixtures.streaming import GroupMember, committed_of
 from tests.fixtures.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release("it starts Kafka Connect")]
 TABLES = """
 create table outbox (id uuid primary key, aggregatetype text, aggregateid text, type text, payload jsonb);
 create publication theirs for table outbox with (publish = 'insert');

@@ -37,6 +37,7 @@ from outbox.facts import Reclaimed
 from outbox.policy.event import Status, allowed
 from outbox.policy.outcome import Stale
 from outbox.ports import WriteReport
+from tests.fixtures.depth import depth
 from tests.fixtures.events import Time
 from tests.fixtures.queue import EventTable, fresh_queue
 from tests.model.stage import (
@@ -59,8 +60,9 @@ from tests.model.stage import (
     move_time,
 )
 
-LONG = os.environ.get("OUTBOX_TEST_SLOW") == "1"
-MOST_ROUNDS = 5  # of examples, until each of FAULTS was met; one round meets them all nine times in ten
+# Of examples, until each of FAULTS was met: one round of a whole run meets them all nine times in ten. The quick run
+# has one round, which meets most of them.
+MOST_ROUNDS = depth(1, 5)
 FAULTS = [
     "reply lost",
     "never arrives",
@@ -616,8 +618,8 @@ def test_a_livelock_is_found_within_a_few_steps() -> None:
 @pytest.mark.slow  # 100 s alone, 300 s beside three others on two cores
 def test_no_step_breaks_an_invariant_and_every_run_converges() -> None:
     options = settings(
-        max_examples=1_000 if LONG else 80,
-        stateful_step_count=60 if LONG else 25,
+        max_examples=depth(30, 80, 1_000),
+        stateful_step_count=depth(25, 25, 60),
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
@@ -629,4 +631,5 @@ def test_no_step_breaks_an_invariant_and_every_run_converges() -> None:
         if all(seen[fault] for fault in FAULTS):
             return
         print(f"not met yet: {[fault for fault in FAULTS if not seen[fault]]}")
-    raise AssertionError(f"never met: {[fault for fault in FAULTS if not seen[fault]]}; met: {dict(seen)}")
+    never = [fault for fault in FAULTS if not seen[fault]]
+    assert len(never) <= depth(len(FAULTS) // 2, 0), f"never met: {never}; met: {dict(seen)}"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
+WHOLE_RUN: dict[str, Callable[..., Any]] = runpy.run_path(str(ROOT / "scripts" / "whole_run.py"))
 EVIDENCE: dict[str, Callable[..., Any]] = runpy.run_path(str(ROOT / "scripts" / "evidence.py"))
 
 
@@ -112,6 +113,16 @@ def test_labs_compatibility_runs_and_crash_points_are_judged_by_their_day(checko
     (checkout / "docs" / "reliability.md").write_text(deaths)
     late = EVIDENCE["overtaken"](checkout)
     assert [line.split(":")[0] for line in late] == ["crash points", "lab bad_op", "compatibility python-3.13"]
+
+
+def test_the_last_whole_run_is_reported_with_its_commit(checkout: Path) -> None:
+    recorded(checkout, "abc1234")
+    (checkout / "docs" / "reliability").mkdir()
+    text = WHOLE_RUN["as_text"]('{"product": "elasticsearch"}\n', 901, 1501, ["passed style (1 s)"], "abc1234")
+    (checkout / "docs" / "reliability" / "whole-run.json").write_text(text)
+    (found,) = [record for record in EVIDENCE["records"](checkout) if record.name == "scripts/test --all"]
+    assert (found.commit, found.day) == ("abc1234", json.loads(text)["at"][:10])
+    assert (json.loads(text)["minutes"], json.loads(text)["cpu_minutes"]) == (15.0, 25.0)
 
 
 def test_no_evidence_of_this_repository_is_older_than_the_program_by_a_release() -> None:

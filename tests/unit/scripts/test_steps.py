@@ -1,6 +1,7 @@
 """How scripts/test interprets pytest's exit codes: an aborted run is never green."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,13 +47,13 @@ def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, code: int, ver
     program.chmod(0o755)
     environ = {"PATH": "/usr/bin:/bin", "CODE": str(code), "OUTBOX_TEST_LIMIT_SECONDS": "77"}
     ran = subprocess.run(["bash", "-c", SCRIPT], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert ran.stderr.splitlines()[-1].startswith(f"{verdict} "), ran.stderr
+    assert ran.stderr.splitlines()[-2].startswith(f"{verdict} "), ran.stderr
     assert said in ran.stderr
     assert ran.returncode == (verdict == "FAILED")
 
 
 def test_the_files_that_run_on_opensearch_are_there_and_are_among_those_of_scripts_compat() -> None:
-    script = f". {ROOT}/scripts/steps.sh; printf '%s\\n' \"${{on_opensearch[@]}}\""
+    script = f"OUTBOX_TEST_ALL=1; . {ROOT}/scripts/steps.sh; printf '%s\\n' \"${{on_opensearch[@]}}\""
     printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert all((ROOT / name).is_file() for name in printed)
     every = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "contract").glob("test_*.py")}
@@ -87,6 +88,18 @@ def test_a_busy_machine_has_two_more_processes_which_end_with_the_tests(tmp_path
     assert [pid for pid in beside if psutil.pid_exists(pid)] == []
 
 
+def test_the_last_line_has_the_minutes_and_the_cpu_of_all_that_was_waited_for(tmp_path: Path) -> None:
+    script = f"""say() {{ printf '%s\\n' "$*" >&2; }}
+. {ROOT}/scripts/steps.sh
+bash -c '{sys.executable} -c "import time; [0 for _ in iter(lambda: time.process_time() < 1.1, False)]"'
+report_steps
+echo "$cpu_seconds"
+"""
+    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"took 0 min \d+ s, 0\.\d min of CPU", ran.stderr.splitlines()[-1])
+    assert 1 <= int(ran.stdout) <= 5
+
+
 @pytest.mark.parametrize(("code", "verdict"), [(0, "passed"), (3, "UNKNOWN"), (1, "FAILED")])
 def test_what_ran_beside_is_reported_with_what_it_said_and_its_verdict(tmp_path: Path, code: int, verdict: str) -> None:
     script = f"""set -euo pipefail
@@ -100,7 +113,7 @@ report_steps
         ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
     )
     assert "found something" in ran.stderr
-    assert ran.stderr.splitlines()[-1].startswith(f"{verdict} "), ran.stderr
+    assert ran.stderr.splitlines()[-2].startswith(f"{verdict} "), ran.stderr
     assert ran.returncode == (verdict == "FAILED")
 
 
