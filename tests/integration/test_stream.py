@@ -16,6 +16,7 @@ from outbox.facts import (
     LeaseLost,
     PartitionsAssigned,
     PartitionsRevoked,
+    StreamFault,
     StreamGap,
     StreamSampled,
     Warned,
@@ -91,6 +92,12 @@ def test_what_is_written_is_committed_and_a_new_member_begins_there(ground: Grou
     with ground.member(group_protocol=protocol) as member:
         ground.finish(member)
     assert ground.ids() == {"500", "501", "502", "503", "504"}
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_topic_that_is_not_there_is_said_with_what_to_do(kafka: KafkaDesk, protocol: str) -> None:
+    with Ground(kafka, f"absent-{uuid.uuid4().hex[:12]}").member(group_protocol=protocol) as member:
+        eventually(lambda: any("create the topic" in fact.error for fact in member.of(StreamFault)), what="its words")
 
 
 def test_a_new_group_begins_at_the_oldest_record(ground: Ground) -> None:

@@ -312,4 +312,9 @@ BUGS: Final = (
         "what is read is committed, with what a table's owner has done to the session",
         ("integration/test_sessions.py::what_is_read_leaves_no_setting_and_no_notification_behind",),
     ),
+    Bug(
+        "M49",
+        "a refresh of another database is done by the projector's own view",
+        (f"{_RECORDS}a_refresh_of_another_database_fails_and_deletes_nothing",),
+    ),
 )

@@ -50,6 +50,12 @@ def test_two_of_three_copies_confirm_a_record(copies: int, confirmed: str | None
     assert made.get("topic.creation.default.min.insync.replicas") == confirmed
 
 
+@pytest.mark.parametrize(("mode", "level"), [("initial", Level.WARN), ("no_data", Level.BAD)])
+def test_a_connector_that_reads_no_rows_after_a_lost_slot_is_a_problem(mode: str, level: Level) -> None:
+    found = {**connector.configuration(PLAN), "snapshot.mode": mode}
+    assert [said[0] for said in examined(found) if "snapshot.mode" in said[1]] == [level]
+
+
 def test_the_key_is_the_entity_and_the_value_the_payload() -> None:
     made = connector.configuration(PLAN)
     assert made["transforms.outbox.table.field.event.key"] == "entity_key"

@@ -1,9 +1,11 @@
 """Records through the real projector: what is closed, stored or handed out again, and in which order."""
 
+import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from outbox.errors import DatabaseDown, NotStored
 from outbox.facts import LeaseLost
+from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, UPSERT, Event
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import Done, Failed, Released, RetryLater
@@ -21,7 +24,7 @@ from outbox.stream.partitions import LONGEST_REST_SECONDS, Handed, Partitions, S
 from tests.fakes import NoView
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, described
+from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, described, uuid_of
 from tests.fixtures.sinks import MemorySink
 
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f")
@@ -87,7 +90,7 @@ class Bench:
     """One worker over partitions that the test fills."""
 
     def __init__(
-        self, *partitions: int, batch_size: int = 500, documents: DocumentSource | None = None, **options: int
+        self, *partitions: int, batch_size: int = 500, documents: DocumentSource | None = None, **options: Any
     ) -> None:
         self.sink = MemorySink()
         self.records = MemoryRecords()
@@ -497,11 +500,28 @@ def test_what_a_batch_with_an_error_had_of_a_revoked_partition_is_stored_by_nobo
     assert bench.stored() == ["0:0"]
 
 
+def test_a_refresh_of_another_database_fails_and_deletes_nothing() -> None:
+    """Looked up here, its entity is gone. What brings its payload is written, whoever wrote it."""
+    bench = Bench(database="here")
+    bench.arrive(of_database(0, "there", None), of_database(1, "there", b"{}"), of_database(2, None, b"{}"))
+    bench.worker.run()
+    assert (bench.stored(), bench.committable(), bench.ids()) == (["0:0"], 3, {"1", "2"})
+    (row,) = bench.records.rows.values()
+    assert row.event.op == UNREADABLE + "a refresh of another database"
+
+
+def of_database(n: int, database: str | None, payload: bytes | None) -> MadeRecord:
+    event: list[Any] = ["upsert", n + 1, "article", str(n), None, int((NOW - 1) * 1e6), payload is not None, None, None]
+    header = json.dumps([*event, database] if database else event).encode()
+    return MadeRecord(n, f"article:{n}".encode(), payload, (("id", str(uuid_of(n)).encode()), ("event", header)))
+
+
 def test_tombstones_of_compaction_pass_without_work() -> None:
     bench = Bench()
     bench.arrive(MadeRecord(0, b"article:1", None), MadeRecord(4, b"article:2", None))
     assert bench.worker.run() is None
     assert (bench.committable(), bench.stored()) == (5, [])
+    assert (bench.partitions.take_empty(), bench.partitions.take_empty()) == (2, 0)
 
 
 def test_tombstones_between_events_pass_with_them() -> None:
