@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from urllib.parse import unquote, urlsplit
 
 import psutil
@@ -17,11 +18,11 @@ from bench.result import BenchmarkResult, percentile, progress
 from bench.stack import BenchmarkServers, owner_of, tree_cpu
 from bench.topic import BenchmarkTopic
 from bench.worker import Daemons, daemons
-from outbox.app.connector import connector_plan
 from outbox.app.up_kafka import PARTITIONS, capture_log
 from outbox.config.load import load_settings
 from outbox.embedded import EmbeddedConnect, EmbeddedKafka, EmbeddedStream
-from outbox.policy.connector import configuration
+from outbox.kafka.connector import configuration
+from outbox.kafka.plan import connector_plan
 
 EVENTS, CHUNK = 50_000, 100  # events of a transaction: a producer writes few at once, a load many
 RATE, PACED = 100, 2_000
@@ -112,13 +113,17 @@ def _slots(url: str, kafka: EmbeddedKafka, connect: EmbeddedConnect, slots: int)
                 with psycopg.connect(url, autocommit=True) as connection:
                     connection.execute(PART.format(slot=slot, kind=kind).encode())
             connect.api.put_connector(slot, configuration(plan))
-            _await(lambda slot=slot: connect.api.states(slot) == ["RUNNING", "RUNNING"], None, f"the connector {slot}")
+            _await(partial(_runs, connect, slot), None, f"the connector {slot}")
         _await(lambda: len(_walsenders(url)) == len(named), None, "the connectors' slots")
         yield BenchmarkTopic(kafka.url, name, name, PARTITIONS)
     finally:
         connect.stop()
         for slot in named:
             _drop(url, slot)
+
+
+def _runs(connect: EmbeddedConnect, name: str) -> bool:
+    return connect.api.states(name) == ["RUNNING", "RUNNING"]
 
 
 def _walsenders(url: str) -> list[psutil.Process]:

@@ -65,7 +65,7 @@ from outbox.telemetry.rollup import Rollup
 from outbox.web.health import HealthState
 
 if TYPE_CHECKING:
-    from outbox.app.streaming import MakeLane, Streaming
+    from outbox.kafka.joining import MakeLane, Streaming
 
 clock = time.monotonic
 # A lane that comes back from a server gets Python's lock from one that computes after this time, 5 ms by default. Six
@@ -358,7 +358,7 @@ def _stream(
     announce: Announcer,
 ) -> "Streaming":
     """Late import: the client of Kafka is installed only where it is used."""
-    from outbox.app.streaming import streaming  # noqa: PLC0415
+    from outbox.kafka.joining import streaming  # noqa: PLC0415
 
     return streaming(settings, claimer, projector, second, make_lane, pools.lanes, events, announce, clock)
 

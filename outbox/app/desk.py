@@ -84,6 +84,6 @@ def stream_offsets(settings: Settings) -> StreamOffsets | None:
     """Late import: the client of Kafka is installed only where it is used. It connects when it is asked."""
     if settings.source != "kafka":
         return None
-    from outbox.stream.offsets import KafkaOffsets  # noqa: PLC0415
+    from outbox.kafka.offsets import KafkaOffsets  # noqa: PLC0415
 
     return KafkaOffsets(settings.kafka)

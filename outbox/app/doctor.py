@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.app import desk, naming
-from outbox.app.connector import connector_check, connector_plan
 from outbox.config import Settings
 from outbox.errors import DatabaseDown
+from outbox.kafka.findings import StreamExam
+from outbox.kafka.plan import connector_check, connector_plan
 from outbox.ops.doctor.database import DoctorSettings, replica
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
-from outbox.ops.doctor.stream import StreamExam
 from outbox.ops.doctor.transport import LoginAddresses, transport
 from outbox.ports import Finding
 from outbox.sink.client import Elastic

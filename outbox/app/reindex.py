@@ -12,6 +12,7 @@ from outbox.config import Settings
 from outbox.config.load import as_environment
 from outbox.daemon.lease import boottime
 from outbox.errors import DatabaseDown, NotPermitted, OutboxError
+from outbox.kafka.stream_mark import StreamMark
 from outbox.ops.reindex.backfill import BUSY_RATE, BackfillDesk, IndexLost
 from outbox.ops.reindex.copier import IN_FLIGHT, OLD_SECONDS, PAGE, Copier
 from outbox.ops.reindex.document_pairs import DocumentPairs
@@ -25,7 +26,6 @@ from outbox.ops.reindex.rebuild import RebuildDesk
 from outbox.ops.reindex.rebuild_steps import OutOfSight, RebuildSteps, WorkerBarrier, new_owner
 from outbox.ops.reindex.refresh import RefreshDesk
 from outbox.ops.reindex.repair import Repair
-from outbox.ops.reindex.stream_mark import StreamMark
 from outbox.ops.reindex.verify import Verify
 from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, KeptBy
@@ -128,7 +128,7 @@ def comparing(
     """Both sides of a comparison, which learns the view's types and ids once: each run has readers of its own."""
     truth = _truth(settings, replica)
     primary = None if replica is database else _truth(settings, database)
-    return DocumentPairs(truth, ElasticScan(elastic), naming(settings), primary=primary, stream=mark)
+    return DocumentPairs(truth, ElasticScan(elastic), naming(settings), primary=primary, on_the_way=mark)
 
 
 def join(
@@ -149,7 +149,7 @@ def join(
 
     def sides() -> DocumentPairs:
         """For what is written: never from a replica."""
-        return DocumentPairs(_truth(settings, database), ElasticScan(elastic), naming(settings), stream=mark)
+        return DocumentPairs(_truth(settings, database), ElasticScan(elastic), naming(settings), on_the_way=mark)
 
     def search_losses(rebuild: Rebuild, rate: float, on_page: Callable[[int], None]) -> Losses:
         pairs = sides()

@@ -8,13 +8,13 @@ from typing import Final
 
 from psycopg.conninfo import conninfo_to_dict
 
-from outbox.app.connector import connector_plan
 from outbox.config import Settings
 from outbox.embedded import EmbeddedStream
 from outbox.embedded.errors import EmbeddedServerFailed
 from outbox.embedded.process import tail
 from outbox.errors import KafkaClientMissing, UsageError
-from outbox.policy.connector import LARGEST_RECORD_BYTES, configuration
+from outbox.kafka.connector import LARGEST_RECORD_BYTES, configuration
+from outbox.kafka.plan import connector_plan
 from outbox.store.pool import plain_dsn
 
 PARTITIONS: Final = 4

@@ -168,7 +168,7 @@ def migrations() -> ModuleType:
 
 
 def connectors() -> ModuleType:
-    from outbox.app import connector
+    from outbox.kafka import plan as connector
 
     return connector
 

@@ -10,8 +10,8 @@ from outbox import cli
 from outbox.cli import Json, option
 from outbox.cli.doctor import leave_by, print_findings
 from outbox.errors import UsageError
-from outbox.policy.connector import configuration
-from outbox.policy.connector import properties as as_properties
+from outbox.kafka.connector import configuration
+from outbox.kafka.connector import properties as as_properties
 
 commands = typer.Typer()
 kafka = typer.Typer(no_args_is_help=True, help="Configure and check the connector that brings the event log to Kafka.")

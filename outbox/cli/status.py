@@ -13,7 +13,7 @@ import typer
 from outbox import cli
 from outbox.cli import Json, option
 from outbox.errors import DependencyDown, PartlyDone, UsageError
-from outbox.ops.capture import await_capture
+from outbox.kafka.capture import await_capture
 from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, in_fanouts, wait_until_caught_up
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 
 from outbox.errors import NotPermitted, SchemaMismatch, StreamDown
 from outbox.facts import FanoutSample, SlotSample
-from outbox.policy.open_rows import OpenRows
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts, PartitionOffsets, StreamOffsets
 
@@ -196,9 +195,8 @@ class StatusDesk:
             return ()
 
     def _read_stream(self, stream: StreamOffsets) -> StreamStatus:
-        waiting = OpenRows(stream.most_open)
-        waiting.counted(self._backlog.open_events(stream.topic, stream.group))
-        return replace(read_stream(stream, self._backlog.slot()), resting=waiting.reasons())
+        resting = stream.resting(self._backlog.open_events(stream.topic, stream.group))
+        return replace(read_stream(stream, self._backlog.slot()), resting=resting)
 
 
 def read_stream(stream: StreamOffsets, slot: SlotSample | None = None) -> StreamStatus:

@@ -14,7 +14,6 @@ from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.queries import queries
-from outbox.store.records import open_events
 from outbox.store.reindex import PostgresRebuilds
 from outbox.store.schema.state import check_schema
 
@@ -200,3 +199,9 @@ class PostgresOverview:
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
         with bounded_read(self._database) as connection:
             return fetch_rows(connection, self._sql[query], named)
+
+
+def open_events(connection: Connection[Any], topic: str, group: str) -> dict[int, int]:
+    """Rows of one group's records that wait, by partition."""
+    named = {"beginning": f"kafka:{topic}:", "group": group}
+    return dict(connection.execute(queries("inspection")["open_events"], named).fetchall())

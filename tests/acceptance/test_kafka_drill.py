@@ -188,7 +188,9 @@ class Projection:
 def flood(es: Elasticsearch) -> Iterator[list[int]]:
     """Bulk requests to another index, so that the server refuses some of everybody's. Gives how many were refused."""
     stop, refused = threading.Event(), [0]
-    body: list[Any] = [line for n in range(200) for line in ({"index": {}}, {"n": n, "text": "x" * 300})]
+    body: list[dict[str, Any]] = []
+    for n in range(200):
+        body += [{"index": {}}, {"n": n, "text": "x" * 300}]
 
     def send() -> None:
         while not stop.is_set():

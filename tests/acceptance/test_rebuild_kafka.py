@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.app.connector import connector_plan
 from outbox.config import load_settings
-from outbox.policy.connector import configuration
+from outbox.kafka.connector import configuration
+from outbox.kafka.plan import connector_plan
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.bustle import NEW_MAPPING, Shop, bustling, open_shop
 from tests.fixtures.connect import Capture, debezium_source

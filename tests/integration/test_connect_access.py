@@ -13,10 +13,10 @@ import pytest
 from outbox.embedded.connect import EmbeddedConnect
 from outbox.embedded.connect_api import ConnectApi
 from outbox.embedded.postgres import EmbeddedPostgres
-from outbox.ops.connector import OPEN, ConnectorCheck
-from outbox.policy.connector import ConnectorPlan
+from outbox.kafka.connect_rest import ConnectDown, KafkaConnect
+from outbox.kafka.connector import ConnectorPlan
+from outbox.kafka.connector_check import OPEN, ConnectorCheck
 from outbox.ports import Level
-from outbox.sink.kafka_connect import ConnectDown, KafkaConnect
 from tests.fixtures.deployment import DEPLOY, ROOT
 
 WORKER = DEPLOY / "systemd" / "kafka" / "connect-worker.properties"

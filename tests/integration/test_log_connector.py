@@ -18,18 +18,18 @@ from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from psycopg import sql
 
-from outbox.app.connector import connector_check, connector_plan
 from outbox.config import ConnectSettings
 from outbox.embedded.connect_api import ConnectApi
+from outbox.kafka.connector import ConnectorPlan, configuration
+from outbox.kafka.plan import connector_check, connector_plan
+from outbox.kafka.record import Described, read
 from outbox.ops.doctor.event_log import event_log
-from outbox.policy.connector import ConnectorPlan, configuration
 from outbox.ports import Finding, Level
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.doctor import PostgresDoctor
 from outbox.store.pool import Database
 from outbox.store.schema.event_log import LogInUse
 from outbox.store.schema.migrate import drop_log, migrate, turn_log_off
-from outbox.stream.record import Described, read
 from tests.fixtures.connect import Capture
 from tests.fixtures.desks import settings_for
 from tests.fixtures.kafka import KafkaDesk

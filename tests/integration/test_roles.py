@@ -164,7 +164,7 @@ PROJECTOR = {
     "inspection": "*",
     "places": "*",
     "pruning": "*",
-    "records": "may_store limited newer_deletes now database foreign open_events topic_before unseen",
+    "records": "may_store limited newer_deletes now database foreign topic_before unseen",
     "rebuilds": "mirroring confirm note_refusals give_up",
     "replays": _FOLLOWING,
     "rollup": "*",

@@ -25,9 +25,9 @@ from outbox.embedded import EmbeddedKafka
 from outbox.embedded.process import free_port
 from outbox.errors import StreamDown
 from outbox.facts import StreamFault
-from outbox.ops.doctor.stream import StreamExam
+from outbox.kafka.findings import StreamExam
+from outbox.kafka.offsets import ANSWER_SECONDS, KafkaOffsets
 from outbox.ports import Level
-from outbox.stream.offsets import ANSWER_SECONDS, KafkaOffsets
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.processes import ROOT
 from tests.fixtures.secured import Authority
@@ -35,10 +35,11 @@ from tests.fixtures.servers import KAFKA_SETTINGS
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.streaming import an_event_record, joined
 from tests.fixtures.waiting import eventually
-from tests.unit.stream.test_events import MemoryRecords
+from tests.unit.kafka.test_events import MemoryRecords
 
 USER, PASSWORD = "projector", "canary-of-kafka"
 OTHERS = ("console", "doctor")
+LITERAL = ResourcePatternType.LITERAL
 MODULES = "org.apache.kafka.common.security"
 PARTITIONS = 2
 
@@ -130,7 +131,7 @@ BY_TOKEN = {
 
 
 @pytest.mark.release(
-    "a secured broker takes forty seconds; what the client is told is in tests/unit/stream/test_connection.py"
+    "a secured broker takes forty seconds; what the client is told is in tests/unit/kafka/test_connection.py"
 )
 @pytest.mark.parametrize("login", [{"sasl_mechanism": "SCRAM-SHA-512"}, {"sasl_mechanism": "PLAIN"}, BY_TOKEN])
 def test_records_are_read_and_committed_over_tls_with_a_login(
@@ -175,11 +176,8 @@ class Rights:
         self._create(self._acl(*right))
 
     def clear(self) -> None:
-        for kind, name in self._names.items():
-            every = (kind_of(kind), name, ResourcePatternType.LITERAL, None, None)
-            for answer in self._admin.delete_acls(
-                [AclBindingFilter(*every, AclOperation.ANY, AclPermissionType.ANY)]
-            ).values():
+        for right in [*self.granted, *(("nobody", kind, "Alter") for kind in self._names)]:
+            for answer in self._admin.delete_acls([self._filter(*right)]).values():
                 answer.result(30)
 
     def _create(self, acl: AclBinding) -> None:
@@ -187,15 +185,16 @@ class Rights:
             answer.result(30)
 
     def _acl(self, who: str, kind: str, operation: str) -> AclBinding:
-        return AclBinding(*self._place(who, kind, operation), AclPermissionType.ALLOW)
+        user, allowed = f"User:{who}", AclPermissionType.ALLOW
+        return AclBinding(kind_of(kind), self._names[kind], LITERAL, user, "*", operation_of(operation), allowed)
 
     def _filter(self, who: str, kind: str, operation: str) -> AclBindingFilter:
-        return AclBindingFilter(*self._place(who, kind, operation), AclPermissionType.ALLOW)
+        user, allowed = f"User:{who}", AclPermissionType.ALLOW
+        return AclBindingFilter(kind_of(kind), self._names[kind], LITERAL, user, "*", operation_of(operation), allowed)
 
-    def _place(self, who: str, kind: str, operation: str) -> tuple[Any, ...]:
-        named = re.sub("(?<=[a-z])(?=[A-Z])", "_", operation).upper()
-        where = (kind_of(kind), self._names[kind], ResourcePatternType.LITERAL)
-        return (*where, f"User:{who}", "*", AclOperation[named])
+
+def operation_of(name: str) -> AclOperation:
+    return AclOperation[re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()]
 
 
 def kind_of(name: str) -> ResourceType:
@@ -257,7 +256,7 @@ def wrong(secured: Secured, authority: Authority, tmp_path: Path) -> dict[str, d
 
 
 @pytest.mark.release(
-    "a secured broker takes forty seconds; what the client is told is in tests/unit/stream/test_connection.py"
+    "a secured broker takes forty seconds; what the client is told is in tests/unit/kafka/test_connection.py"
 )
 @pytest.mark.parametrize("named", ["KAFKA_SASL_PASSWORD", "KAFKA_SASL_USERNAME", "KAFKA_CA_CERTS"])
 def test_what_is_wrong_is_named_by_the_worker_and_by_doctor_without_a_secret(

@@ -27,7 +27,7 @@ from tests.fixtures.kafka import KafkaDesk, Sent
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.streaming import GroupMember, an_event_record, committed_of, joined
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
-from tests.unit.stream.test_events import MemoryRecords
+from tests.unit.kafka.test_events import MemoryRecords
 
 PARTITIONS = 2
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f")

@@ -12,15 +12,15 @@ import pytest
 from elasticsearch import Elasticsearch
 from psycopg import sql
 
-from outbox.app.connector import connector_plan
 from outbox.app.reindex import open_reindexing
 from outbox.config import load_settings
 from outbox.embedded.connect_api import ConnectApi
 from outbox.errors import NotPermitted
-from outbox.ops import capture as capturing
+from outbox.kafka import capture as capturing
+from outbox.kafka.connector import configuration
+from outbox.kafka.plan import connector_plan
 from outbox.ops.reindex import comparison, mismatches
 from outbox.ops.reindex.verify import Verification, VerifyOptions
-from outbox.policy.connector import configuration
 from outbox.store.event_log import PostgresCapture
 from outbox.store.pool import Database
 from outbox.store.schema.migrate import migrate

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from outbox.embedded import EmbeddedKafka, EmbeddedKafkaCluster
 from outbox.facts import Beat, StreamFault
-from outbox.stream import consumer as reading
-from outbox.stream.consumer import StreamReader
+from outbox.kafka import consumer as reading
+from outbox.kafka.consumer import StreamReader
 from outbox.telemetry.beats import DEFAULT_LIMIT_SECONDS
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.servers import KAFKA_SETTINGS, in_memory

@@ -15,17 +15,17 @@ import pytest
 
 from outbox.app.doctor import open_doctor
 from outbox.config import KafkaSettings, load_settings
+from outbox.kafka import connect_rest as kafka_connect
+from outbox.kafka.connect_rest import ConnectDown, KafkaConnect
+from outbox.kafka.offsets import ORIGIN, KafkaOffsets
 from outbox.ports import Finding, Level
-from outbox.sink import kafka_connect
-from outbox.sink.kafka_connect import ConnectDown, KafkaConnect
-from outbox.stream.offsets import ORIGIN, KafkaOffsets
 from tests.fixtures.desks import Examine
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.processes import find_free_port
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.streaming import an_event_record, joined
 from tests.fixtures.waiting import eventually
-from tests.unit.stream.test_events import MemoryRecords
+from tests.unit.kafka.test_events import MemoryRecords
 
 PARTITIONS = 2
 LOGIN = "Basic " + base64.b64encode(b"outbox:canary").decode()

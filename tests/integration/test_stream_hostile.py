@@ -12,9 +12,9 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.config import KafkaSettings
+from outbox.kafka.record import NOT_TEXT
+from outbox.kafka.records import PostgresRecords
 from outbox.policy.document import UNREADABLE
-from outbox.store.records import PostgresRecords
-from outbox.stream.record import NOT_TEXT
 from tests.fixtures.hostile import HOSTILE
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.queue import EventTable

@@ -6,8 +6,8 @@ import uuid
 import pytest
 
 from outbox.config import KafkaSettings
+from outbox.kafka.offsets import KafkaOffsets
 from outbox.ops.status import read_stream
-from outbox.stream.offsets import KafkaOffsets
 from tests.fixtures.console import StartConsole
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.processes import find_free_port

@@ -11,7 +11,8 @@ from elasticsearch import Elasticsearch
 
 from outbox.app.reindex import copies_of_rebuilds
 from outbox.config import Settings
-from outbox.ops.reindex import comparison, mismatches, stream_mark
+from outbox.kafka import stream_mark
+from outbox.ops.reindex import comparison, mismatches
 from outbox.ops.reindex.rebuild_steps import OutOfSight
 from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.entity_type import EntityType, KeptBy

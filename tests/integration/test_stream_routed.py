@@ -8,9 +8,9 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.config import KafkaSettings
+from outbox.kafka.offsets import KafkaOffsets
+from outbox.kafka.records import PostgresRecords
 from outbox.store.documents import ViewDocuments
-from outbox.store.records import PostgresRecords
-from outbox.stream.offsets import KafkaOffsets
 from tests.fixtures.connect import Capture
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.queue import queue_of

@@ -7,15 +7,15 @@ import psycopg
 import pytest
 
 from outbox.errors import DatabaseDown, NotStored
+from outbox.kafka.events import StreamEvents
+from outbox.kafka.partitions import Partitions, Start
+from outbox.kafka.record import read
+from outbox.kafka.records import ColumnsTooShort, ForeignExceptions, MayNotStore, PostgresRecords
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import DONE, Failed, RetryLater, Settlement, braked
 from outbox.ports import BulkAction, RecordRow
-from outbox.store.records import ColumnsTooShort, ForeignExceptions, MayNotStore, PostgresRecords
-from outbox.stream.events import StreamEvents
-from outbox.stream.partitions import Partitions, Start
-from outbox.stream.record import read
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable

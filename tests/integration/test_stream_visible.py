@@ -12,8 +12,8 @@ from elasticsearch import Elasticsearch
 
 from outbox.config import KafkaSettings
 from outbox.embedded import EmbeddedPostgres
+from outbox.kafka.records import PostgresRecords
 from outbox.store.documents import ViewDocuments
-from outbox.store.records import PostgresRecords
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.kafka import KafkaDesk, Sent
 from tests.fixtures.queue import EventTable, queue_of

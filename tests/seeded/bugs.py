@@ -30,7 +30,7 @@ class Bug(NamedTuple):
 
 _MANNERS: Final = "integration/test_worker_manners.py::"
 _REFRESH: Final = "integration/test_refresh.py::"
-_RECORDS: Final = "unit/stream/test_events.py::"
+_RECORDS: Final = "unit/kafka/test_events.py::"
 _TRUTH: Final = "integration/test_one_truth.py::"
 _PLACES: Final = "integration/test_places.py::"
 _ROWS: Final = "integration/test_stream_rows.py::"
@@ -167,7 +167,7 @@ BUGS: Final = (
         "M24",
         "an offset is committed before Elasticsearch has answered for its record",
         (
-            "unit/stream/test_ledger.py::every_record_below_what_may_be_committed_has_its_answer",
+            "unit/kafka/test_ledger.py::every_record_below_what_may_be_committed_has_its_answer",
             _RECORDS + "no_offset_may_be_committed_below_which_a_record_is_neither_answered_nor_stored",
         ),
     ),
@@ -191,7 +191,7 @@ BUGS: Final = (
         "M27",
         "a record's offset is taken for its version",
         (
-            "unit/stream/test_record.py::a_record_is_an_event_with_its_own_version_and_its_bytes",
+            "unit/kafka/test_record.py::a_record_is_an_event_with_its_own_version_and_its_bytes",
             _RECORDS + "the_version_of_a_document_is_its_events",
         ),
     ),
@@ -282,7 +282,7 @@ BUGS: Final = (
     Bug(
         "M43",
         "the offset of a topic that was deleted is taken for one of the topic that was made anew",
-        ("unit/stream/test_start.py::what_is_gone_is_a_gap_and_a_topic_that_was_made_anew_is_read_from_its_beginning",),
+        ("unit/kafka/test_start.py::what_is_gone_is_a_gap_and_a_topic_that_was_made_anew_is_read_from_its_beginning",),
     ),
     Bug(
         "M44",

@@ -51,7 +51,7 @@ class Comparison:
 
     def __post_init__(self) -> None:
         self.doubts = Mismatches(self.sides.recheck, self._certain, self._in_flux)
-        if self.sides.stream is not None:
+        if self.sides.on_the_way is not None:
             self.doubts.waits = (STREAM_FIRST_SECONDS, *self.doubts.waits[1:])
             self.doubts.arrived = self._arrived
 
@@ -186,11 +186,11 @@ class Comparison:
 
     def _in_flux(self, doubt: Mismatch) -> None:
         self.report.in_flux += 1
-        self.report.unjudged += self.sides.stream is not None and bool(self.sides.stream.late)
+        self.report.unjudged += self.sides.on_the_way is not None and bool(self.sides.on_the_way.late)
 
     def _arrived(self) -> bool:
         """Before doubts are judged: the records that may have made them are settled."""
-        mark = self.sides.stream
+        mark = self.sides.on_the_way
         if mark is None:
             return True
         passed = mark.passed(self._waiting)

@@ -1,12 +1,11 @@
 """Reads the two sides of a comparison: PostgreSQL's truth of an entity and what the index holds. Writes nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
 from outbox.ops.reindex.mismatches import Mismatch, Recheck
-from outbox.ops.reindex.stream_mark import StreamMark
 from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth, fields_of, is_elsewhere, judge, seen_of
 from outbox.policy.naming import Naming
 
@@ -46,6 +45,17 @@ class IndexScan(Protocol):
     def sample(self, index: str, number: int, seed: int) -> Sequence[HeldDocument]: ...
 
 
+class EventsOnTheWay(Protocol):
+    """Events that neither the table nor the index has yet."""
+
+    late: str  # why the last waiting was in vain
+    unknown: str  # why some of them were not waited for
+
+    def passed(self, tell: Callable[[str], None]) -> bool:
+        """Waits until all that is committed now is answered by the index, or a row. False: not in time."""
+        ...
+
+
 @dataclass(slots=True)
 class DocumentPairs:
     source: TruthSource
@@ -53,7 +63,7 @@ class DocumentPairs:
     naming: Naming
     routed: dict[str, bool] = field(default_factory=dict)
     primary: TruthSource | None = None  # where `source` is a replica: differences are judged by this one
-    stream: StreamMark | None = None  # where events come by Kafka: what it holds is on its way
+    on_the_way: EventsOnTheWay | None = None  # where they come by Kafka
     remark: str = ""  # what limits all that is read
 
     def prepare(self, index: str) -> int:

@@ -152,3 +152,12 @@ select greatest(extract(epoch from clock_timestamp() - greatest(least(coalesce(
   from (select entity_type, created_at from search_outbox_events
          where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
          order by seq limit %(head)s) head
+
+-- name: open_events
+-- Reads: rows of one group's records that wait, by partition.
+select split_part(idempotency_key, ':', 3)::int, count(*)::int
+  from search_outbox_events
+ where processed_at is null and failed_at is null
+   and starts_with(idempotency_key, %(beginning)s)
+   and regexp_replace(substr(idempotency_key, strpos(idempotency_key, '@') + 1), ':[0-9a-f-]{36}$', '') = %(group)s
+ group by 1

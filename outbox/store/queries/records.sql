@@ -122,15 +122,6 @@ select id, idempotency_key from search_outbox_events
    and regexp_replace(substr(idempotency_key, strpos(idempotency_key, '@') + 1), ':[0-9a-f-]{36}$', '') <> %(group)s
  limit 1
 
--- name: open_events
--- Reads: rows of one group's records that wait, by partition.
-select split_part(idempotency_key, ':', 3)::int, count(*)::int
-  from search_outbox_events
- where processed_at is null and failed_at is null
-   and starts_with(idempotency_key, %(beginning)s)
-   and regexp_replace(substr(idempotency_key, strpos(idempotency_key, '@') + 1), ':[0-9a-f-]{36}$', '') = %(group)s
- group by 1
-
 -- name: unseen
 -- Reads: transactions whose changes a snapshot of now does not see, although a connector has read their commit: who
 -- commits is taken out of the list of running transactions after a synchronous standby has answered. A number that no

@@ -13,7 +13,7 @@ import pytest
 from outbox.config.load import known_names
 from outbox.config.settings import VARIABLES
 from outbox.embedded.pins import DEBEZIUM, KAFKA_VERSION
-from outbox.policy.connector import LARGEST_RECORD_BYTES, TOPIC, ConnectorPlan, configuration, properties
+from outbox.kafka.connector import LARGEST_RECORD_BYTES, TOPIC, ConnectorPlan, configuration, properties
 from tests.fixtures.deployment import DEPLOY, ROOT, read_all_yaml, read_yaml, settings_in, unit_file
 from tests.fixtures.kustomize import Resource, build, containers, pod_spec
 

@@ -85,12 +85,12 @@ HELD = {
         "integration/test_exports.py::no_transaction_is_open_while_a_client_reads_an_export",
     ),
     "No offset of Kafka is committed": (
-        "unit/stream/test_ledger.py::every_record_below_what_may_be_committed_has_its_answer",
-        "unit/stream/test_events.py::no_offset_may_be_committed_below_which_a_record_is_neither_answered_nor_stored",
+        "unit/kafka/test_ledger.py::every_record_below_what_may_be_committed_has_its_answer",
+        "unit/kafka/test_events.py::no_offset_may_be_committed_below_which_a_record_is_neither_answered_nor_stored",
         "integration/test_stream_rows.py::an_offset_waits_for_its_row_while_the_database_is_down",
     ),
     "No offset is taken for a version": (
-        "unit/stream/test_record.py::a_record_is_an_event_with_its_own_version_and_its_bytes",
+        "unit/kafka/test_record.py::a_record_is_an_event_with_its_own_version_and_its_bytes",
     ),
     "No chore fails `/healthz`": ("unit/telemetry/test_health.py::a_chore_that_hangs_restarts_no_daemon_and_is_named",),
     "No settle, renewal or release waits": (

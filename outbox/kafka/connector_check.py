@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from outbox.policy import connector
-from outbox.policy.connector import ConnectorPlan
+from outbox.kafka import connector
+from outbox.kafka.connector import ConnectorPlan
 from outbox.ports import Finding, Level
 
 CONNECTOR: Final = "connector"

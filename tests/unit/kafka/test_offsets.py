@@ -7,7 +7,7 @@ import pytest
 
 from outbox.errors import DatabaseDown, StreamDown
 from outbox.facts import SlotSample
-from outbox.ops.doctor.stream import StreamExam
+from outbox.kafka.findings import StreamExam
 from outbox.ops.status import StreamRecords, in_kafka, read_stream, wait_until_caught_up
 from outbox.ports import Finding, GroupReader, Level, PartitionOffsets, RecordSeen, TopicAbout
 
@@ -22,8 +22,10 @@ class FakeOffsets:
     members: list[GroupReader] = field(default_factory=list)
     topic: str = "events"
     group: str = "search"
-    most_open: int = 100
     old_brokers: bool = False
+
+    def resting(self, open_events: Mapping[int, int]) -> Mapping[int, str]:
+        return {partition: "full" for partition, rows in open_events.items() if rows >= 100}
 
     def read(self) -> Sequence[PartitionOffsets]:
         if self.down:

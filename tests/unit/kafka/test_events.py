@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from outbox.errors import DatabaseDown, NotStored
 from outbox.facts import LeaseLost
+from outbox.kafka.events import SourceTime, StreamEvents
+from outbox.kafka.partitions import LONGEST_REST_SECONDS, Handed, Partitions, Start
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, UPSERT, Event
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import Done, Failed, Released, RetryLater
 from outbox.ports import BulkAction, Document, DocumentSource, Named, NewerDelete, RecordRow
-from outbox.stream.events import SourceTime, StreamEvents
-from outbox.stream.partitions import LONGEST_REST_SECONDS, Handed, Partitions, Start
 from tests.fakes import NoView
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
@@ -286,7 +286,7 @@ def test_records_that_cannot_be_read_at_all_are_handed_out_again(monkeypatch: py
     bench = Bench()
     bench.arrive(a_record(0, "a"), a_record(1, "b"))
     with monkeypatch.context() as patched:
-        patched.setattr("outbox.stream.events.read_all", lambda *_: 1 / 0)
+        patched.setattr("outbox.kafka.events.read_all", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             bench.worker.claim()
     bench.worker.run()

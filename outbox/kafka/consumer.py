@@ -31,13 +31,13 @@ from outbox.facts import (
     StreamSeen,
     Warned,
 )
+from outbox.kafka.begun import Begun, begun_before, progress, topic_of
+from outbox.kafka.connection import ASK_SECONDS, REFUSALS, coordinated, words
+from outbox.kafka.membership import Handlers, Membership, beside
+from outbox.kafka.partitions import Partition, Partitions, Start, start_of
+from outbox.kafka.topic_id import TopicId
 from outbox.policy.backoff import Backoff
 from outbox.ports import Clock
-from outbox.stream.begun import Begun, begun_before, progress, topic_of
-from outbox.stream.connection import ASK_SECONDS, REFUSALS, coordinated, words
-from outbox.stream.membership import Handlers, Membership, beside
-from outbox.stream.partitions import Partition, Partitions, Start, start_of
-from outbox.stream.topic_id import TopicId
 
 READ_AT_ONCE: Final = 1_000  # records per poll
 POLL_SECONDS: Final = 0.05

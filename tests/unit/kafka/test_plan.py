@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from outbox.app.connector import connector_plan
 from outbox.cli.menu import app
 from outbox.config import load_settings
+from outbox.kafka.plan import connector_plan
 
 DATABASE = "postgresql://someone@db.example/app"
 

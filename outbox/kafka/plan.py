@@ -10,9 +10,9 @@ from psycopg.conninfo import conninfo_to_dict
 from outbox.config import ConnectSettings, Settings
 from outbox.config.streaming import slug_of
 from outbox.errors import UsageError
-from outbox.ops.connector import ConnectorCheck
-from outbox.policy.connector import HEADERS_BYTES, ConnectorPlan, unfit
-from outbox.sink.kafka_connect import KafkaConnect
+from outbox.kafka.connect_rest import KafkaConnect
+from outbox.kafka.connector import HEADERS_BYTES, ConnectorPlan, unfit
+from outbox.kafka.connector_check import ConnectorCheck
 from outbox.store.pool import plain_dsn
 
 _TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from outbox.kafka.ledger import OffsetLedger
+from outbox.kafka.record import Message
 from outbox.ports import Clock
-from outbox.stream.ledger import OffsetLedger
-from outbox.stream.record import Message
 
 EMPTY_BYTES: Final = 500  # what a record without a value weighs, headers and all
 SPAN_BATCHES: Final = 4  # of records above the first open one: so much may be sent again by the next owner

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from outbox.config import KafkaSettings, load_settings
 from outbox.config.streaming import OURS
 from outbox.errors import ConfigurationError
-from outbox.stream.connection import consumer_options, options
+from outbox.kafka.connection import consumer_options, options
 
 DSN = "postgresql://app:pw@db:5432/shop"
 KAFKA = {"DATABASE_URL": DSN, "OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "a:9092"}

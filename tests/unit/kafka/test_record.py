@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outbox.kafka import record
 from outbox.policy.document import UNREADABLE, Addressing
 from outbox.policy.event import DELETE, REFRESH
 from outbox.policy.naming import Naming
 from outbox.policy.outcome import FailureClass
-from outbox.stream import record
 from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, described, uuid_of, without
 
 ADDRESSING = Addressing(Naming(True, lambda _: "articles"))

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from outbox.config import KafkaSettings
-from outbox.stream.connection import ASK_SECONDS, options
+from outbox.kafka.connection import ASK_SECONDS, options
 
 
 class TopicId:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import KafkaError, TopicPartition
 
 from outbox.config import KafkaSettings
-from outbox.stream.connection import open_consumer
+from outbox.kafka.connection import open_consumer
 
 T = TypeVar("T")
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from outbox.kafka.fate import LONGEST_STAY_SECONDS, Fate, fate, stay_seconds
 from outbox.policy.document import refused
 from outbox.policy.event import DELETE, REFRESH, UPSERT
 from outbox.policy.outcome import Code, DeadReason, Failure, Reason
@@ -20,7 +21,6 @@ from outbox.policy.settle import (
     braked,
     view_away,
 )
-from outbox.stream.fate import LONGEST_STAY_SECONDS, Fate, fate, stay_seconds
 from tests.fixtures.events import an_event
 
 BUSY = Failure(Reason.ES_429, "busy")

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from outbox.ops.connector import ConnectorCheck
-from outbox.policy import connector
-from outbox.policy.connector import ConnectorPlan
+from outbox.kafka import connector
+from outbox.kafka.connector import ConnectorPlan
+from outbox.kafka.connector_check import ConnectorCheck
 from outbox.ports import Level
 
 PLAN = ConnectorPlan("db.example", 5433, "app", "outbox_connector", "outbox_log")

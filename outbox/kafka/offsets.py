@@ -11,11 +11,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from outbox.config import KafkaSettings
 from outbox.errors import StreamDown
+from outbox.kafka.connection import LARGEST_RESPONSE_BYTES, REFUSALS, code_of, coordinated, options, words
+from outbox.kafka.open_rows import OpenRows
+from outbox.kafka.record import headers_of, is_tombstone, read
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import REFRESH
 from outbox.ports import GroupReader, PartitionOffsets, RecordSeen, TopicAbout
-from outbox.stream.connection import LARGEST_RESPONSE_BYTES, REFUSALS, code_of, coordinated, options, words
-from outbox.stream.record import headers_of, is_tombstone, read
 
 ANSWER_SECONDS: Final = 10.0
 METADATA_SECONDS: Final = 2.0
@@ -43,9 +44,10 @@ class KafkaOffsets:
     def group(self) -> str:
         return self._settings.group
 
-    @property
-    def most_open(self) -> int:
-        return self._settings.max_open_events
+    def resting(self, open_events: Mapping[int, int]) -> Mapping[int, str]:
+        waiting = OpenRows(self._settings.max_open_events)
+        waiting.counted(open_events)
+        return waiting.reasons()
 
     def read(self) -> Sequence[PartitionOffsets]:
         """Every partition of the topic. Raises StreamDown."""

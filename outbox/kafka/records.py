@@ -17,6 +17,7 @@ from outbox.policy.outcome import Code, DeadReason, Failure, Reason, detail_with
 from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint
 from outbox.policy.settle import Done, Failed, Released, RetryLater
 from outbox.ports import NewerDelete, RecordRow
+from outbox.store.backlog import open_events
 from outbox.store.events import PostgresEvents, raise_version, storable
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database
@@ -165,11 +166,6 @@ class PostgresRecords:
             row = connection.execute(self._sql["now"]).fetchone()
             assert row is not None
             return float(row[0])
-
-
-def open_events(connection: Connection[Any], topic: str, group: str) -> dict[int, int]:
-    named = {"beginning": f"kafka:{topic}:", "group": group}
-    return dict(connection.execute(queries("records")["open_events"], named).fetchall())
 
 
 def _given(place: int, row: RecordRow, group: str) -> dict[str, Any]:

@@ -13,8 +13,11 @@ from typing import Final
 from uuid import UUID
 
 from outbox.errors import DatabaseDown, NotStored
+from outbox.kafka.fate import AGAIN_SECONDS, Fate, fate, stay_seconds
+from outbox.kafka.open_rows import OpenRows
+from outbox.kafka.partitions import Handed, Partitions
+from outbox.kafka.record import Message, Read, foreign, is_tombstone, key_of, read, read_all
 from outbox.policy.event import DELETE, UPSERT, Event
-from outbox.policy.open_rows import OpenRows
 from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Settlement
 from outbox.ports import (
     Claimed,
@@ -27,9 +30,6 @@ from outbox.ports import (
     RecordStore,
     Settled,
 )
-from outbox.stream.fate import AGAIN_SECONDS, Fate, fate, stay_seconds
-from outbox.stream.partitions import Handed, Partitions
-from outbox.stream.record import Message, Read, foreign, is_tombstone, key_of, read, read_all
 
 ENDED: Final = "workers ended with the batch that holds it"
 PAUSED_SECONDS: Final = 1.0  # before it is asked again whether a person's pause is over

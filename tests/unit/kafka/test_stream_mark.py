@@ -8,13 +8,14 @@ from typing import Any, cast
 import pytest
 
 from outbox.errors import StreamDown
-from outbox.ops import capture, status
+from outbox.kafka import capture
+from outbox.kafka.stream_mark import StreamMark
+from outbox.ops import status
 from outbox.ops.reindex.comparison import Comparison
 from outbox.ops.reindex.document_pairs import DocumentPairs
 from outbox.ops.reindex.mismatches import WAITS_SECONDS, Mismatch, Mismatches, Recheck
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.rebuild_steps import Choices, RebuildSteps
-from outbox.ops.reindex.stream_mark import StreamMark
 from outbox.policy.drift import DriftFinding, DriftReport, Key, Kind, add_record, report_record
 from outbox.ports import Captured, PartitionOffsets, StreamOffsets
 from tests.fixtures.events import Time
@@ -145,7 +146,7 @@ def test_what_may_be_on_its_way_is_never_drift() -> None:
 
 def compared(mark: StreamMark) -> tuple[DriftReport, list[str]]:
     """A comparison with one doubt that stays, in no time."""
-    sides = cast(Any, SimpleNamespace(stream=mark, recheck=lambda doubts: [Recheck(("a",), WRONG) for _ in doubts]))
+    sides = cast(Any, SimpleNamespace(on_the_way=mark, recheck=lambda doubts: [Recheck(("a",), WRONG) for _ in doubts]))
     report, remarks, clock = DriftReport(), list[str](), Time()
     comparing = Comparison(cast(DocumentPairs, sides), JobPace(0), report, lambda now: remarks.append(now.remark))
     comparing.doubts.clock, comparing.doubts.rest = clock, clock.passes

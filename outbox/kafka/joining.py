@@ -11,13 +11,13 @@ from outbox.daemon.lifecycle import Loop
 from outbox.daemon.projector import Projector
 from outbox.daemon.second_target import SecondTarget, StreamTarget
 from outbox.facts import Announce
+from outbox.kafka.consumer import StreamReader
+from outbox.kafka.events import SourceTime, StreamEvents
+from outbox.kafka.partitions import Partitions
+from outbox.kafka.records import PostgresRecords
 from outbox.ports import Clock
 from outbox.store.events import PostgresEvents
 from outbox.store.pool import Database
-from outbox.store.records import PostgresRecords
-from outbox.stream.consumer import StreamReader
-from outbox.stream.events import SourceTime, StreamEvents
-from outbox.stream.partitions import Partitions
 
 MakeLane = Callable[[int, Claimer, Projector], Lane]
 

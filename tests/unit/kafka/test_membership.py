@@ -12,12 +12,12 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPar
 from outbox.config import KafkaSettings
 from outbox.errors import StreamDown
 from outbox.facts import Beat, CommitRefused, Fact, PartitionsAssigned, PartitionsRevoked, StreamFault
+from outbox.kafka import consumer as reading
+from outbox.kafka import membership
+from outbox.kafka.connection import answer_seconds, consumer_options, coordinated
+from outbox.kafka.consumer import MOST_CLOSING, StreamReader
+from outbox.kafka.partitions import Partitions
 from outbox.policy.backoff import Backoff
-from outbox.stream import consumer as reading
-from outbox.stream import membership
-from outbox.stream.connection import answer_seconds, consumer_options, coordinated
-from outbox.stream.consumer import MOST_CLOSING, StreamReader
-from outbox.stream.partitions import Partitions
 from tests.fixtures.records import TOPIC, a_record
 from tests.fixtures.waiting import eventually
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.stream.partitions import Start, start_of
+from outbox.kafka.partitions import Start, start_of
 
 
 @pytest.mark.parametrize(

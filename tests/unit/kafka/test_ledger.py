@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.stream.ledger import OffsetLedger, OutOfOrder
+from outbox.kafka.ledger import OffsetLedger, OutOfOrder
 
 
 @st.composite
