@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from outbox.kafka import connector
+from outbox.kafka.connect_rest import ConnectDown
 from outbox.kafka.connector import ConnectorPlan
 from outbox.ports import Finding, Level
 
 CONNECTOR: Final = "connector"
 SETTING: Final = "setting"
 OPEN: Final = "connect_open"
+AWAY: Final = (
+    "Start Kafka Connect, or correct KAFKA_CONNECT_URL. Until it runs nothing new comes to the topic, and PostgreSQL"
+    " keeps its write-ahead log. A standalone one must be given the connector again (docs/kafka-log.md)."
+)
 AGAIN: Final = "Give it the configuration of `outbox kafka connector`."
 
 
@@ -29,8 +34,12 @@ class ConnectorCheck:
 
     def state(self) -> Iterator[Finding]:
         """Whether it is there and runs; its settings are not checked."""
-        yield from self._access()
-        status = self.connect.status(self.plan.name)
+        try:
+            yield from self._access()
+            status = self.connect.status(self.plan.name)
+        except ConnectDown as away:
+            yield Finding(CONNECTOR, Level.UNKNOWN, f"Kafka Connect does not answer: {away.detail}", AWAY)
+            return
         if status is None:
             yield _missing(self.plan.name)
         else:

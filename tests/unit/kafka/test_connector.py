@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from outbox.kafka import connector
+from outbox.kafka.connect_rest import ConnectDown
 from outbox.kafka.connector import ConnectorPlan
 from outbox.kafka.connector_check import ConnectorCheck
 from outbox.ports import Level
@@ -42,6 +43,17 @@ def examined(found: dict[str, str] | None, status: dict[str, object] | None = No
 def test_its_state_alone_can_be_asked_for(status: dict[str, object] | None, level: Level) -> None:
     (finding,) = ConnectorCheck(Connect(None, status), PLAN).state()
     assert finding.level is level
+
+
+class Away(Connect):
+    def status(self, name: str) -> dict[str, object] | None:
+        raise ConnectDown("ConnectError at http://connect:8083")
+
+
+def test_a_connect_that_is_down_is_said_with_what_to_do() -> None:
+    (finding,) = ConnectorCheck(Away(None, None), PLAN).state()
+    assert (finding.level, "http://connect:8083" in finding.detail) == (Level.UNKNOWN, True)
+    assert finding.remedy.startswith("Start Kafka Connect")
 
 
 @pytest.mark.parametrize(("copies", "confirmed"), [(1, None), (2, None), (3, "2"), (5, "2")])
