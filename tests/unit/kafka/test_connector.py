@@ -68,6 +68,12 @@ def test_a_connector_that_reads_no_rows_after_a_lost_slot_is_a_problem(mode: str
     assert [said[0] for said in examined(found) if "snapshot.mode" in said[1]] == [level]
 
 
+def test_a_part_of_the_log_has_a_publication_of_its_own() -> None:
+    assert connector.configuration(PLAN)["publication.name"] == "outbox_log"
+    assert connector.configuration(replace(PLAN, publication="outbox_log_a"))["publication.name"] == "outbox_log_a"
+    assert list(connector.unfit(replace(PLAN, publication="Outbox-log"))) == ["publication"]
+
+
 def test_the_key_is_the_entity_and_the_value_the_payload() -> None:
     made = connector.configuration(PLAN)
     assert made["transforms.outbox.table.field.event.key"] == "entity_key"
