@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, overload
 from uuid import UUID
 
 from outbox.app.desk import QueueDesk, open_desk
@@ -20,10 +20,10 @@ from outbox.config import Settings, load_settings
 from outbox.errors import NotFound, WrongArgument
 from outbox.ops.failures import FailedStats
 from outbox.ops.replay.desk import ReplayResult
-from outbox.ops.settling import SettleWatch
+from outbox.ops.settling import SettleWatch, Subject
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Actor, Source
-from outbox.policy.event import Status
+from outbox.policy.event import EntityWait, Status
 from outbox.policy.inputs import read_event_filter
 from outbox.producers import awaiting, call, writing
 
@@ -134,16 +134,25 @@ class Outbox(_Installation):
         event = call.refresh(entity_type, entity_id, routing=routing, traceparent=traceparent)
         return writing.write(connection, event)
 
-    def wait(self, id: UUID | str, seconds: float = 2.0) -> Status:
-        """Wait until an event is settled, at most so long, and return its state then: `done`, `failed` or `discarded`,
-        and else `pending` or `processing`. Call it after your commit; NotFound if the event is never seen, and
-        DatabaseDown if PostgreSQL does not answer, at most two seconds later than asked.
+    @overload
+    def wait(self, id: UUID | str, seconds: float = 2.0) -> Status: ...
+
+    @overload
+    def wait(self, id: str, entity_id: object, seconds: float = 2.0) -> Status: ...
+
+    def wait(self, id: UUID | str, *about: Any, **named: Any) -> Status:
+        """Wait until an event is settled, at most `seconds`, and return its state then: `done`, `failed` or
+        `discarded`, and else `pending` or `processing`. Call it after your commit; NotFound if the event is never seen,
+        and DatabaseDown if PostgreSQL does not answer, at most two seconds later than asked.
+
+        `wait("article", 5)` waits for an entity, whose events triggers write: until all of its events and all fan-outs
+        to its type that were committed before are settled. `failed` if one of its events is failed.
 
         When it is done, the document can be read by its id. A search finds it after the next refresh of the index.
         All who wait on one Outbox share one reader, so keep one per process.
         """
-        found, longest = _id(id), _bounded(seconds)
-        return _seen(found, self._settle_watch().wait(found, longest))
+        subject, longest = _subject(id, *about, **named)
+        return _seen(subject, self._settle_watch().wait(subject, longest))
 
     def failed(self, limit: int = 100, offset: int = 0, **filter: Any) -> list[StoredEvent]:  # noqa: A002
         """Failed events, newest first. `filter` takes the names of the event filter, such as `entity_type`,
@@ -241,19 +250,43 @@ class AsyncOutbox(_Installation):
         event = call.refresh(entity_type, entity_id, routing=routing, traceparent=traceparent)
         return await awaiting.write(connection, event)
 
-    async def wait(self, id: UUID | str, seconds: float = 2.0) -> Status:
+    @overload
+    async def wait(self, id: UUID | str, seconds: float = 2.0) -> Status: ...
+
+    @overload
+    async def wait(self, id: str, entity_id: object, seconds: float = 2.0) -> Status: ...
+
+    async def wait(self, id: UUID | str, *about: Any, **named: Any) -> Status:
         """As `Outbox.wait`, without a thread per waiting call."""
-        found, longest = _id(id), _bounded(seconds)
-        return _seen(found, await self._settle_watch().awaited(found, longest))
+        subject, longest = _subject(id, *about, **named)
+        return _seen(subject, await self._settle_watch().awaited(subject, longest))
 
 
-def _seen(id: UUID, status: Status | None) -> Status:
-    if status is None:
-        raise NotFound(
-            f"event {id}: its transaction is not committed, or was rolled back; or producers write to"
-            " search_outbox_log, whose events are rows here only if they fail"
-        )
-    return status
+def _subject(id: UUID | str, *about: Any, **named: Any) -> tuple[Subject, float]:
+    """`wait(id, seconds)` or `wait(entity_type, entity_id, seconds)`. An event's id is a uuid, and no type is one."""
+    by_event = isinstance(id, UUID) or not (about or "entity_id" in named) or _is_uuid(id)
+    order = ("seconds",) if by_event else ("entity_id", "seconds")
+    given = {**dict(zip(order, about, strict=False)), **named}
+    if len(about) > len(order) or given.keys() - set(order):
+        raise TypeError("wait takes (id, seconds) or (entity_type, entity_id, seconds)")
+    longest = _bounded(given.get("seconds", 2.0))
+    return (_id(id) if by_event else EntityWait(str(id), str(given["entity_id"]))), longest
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return bool(UUID(str(text)))
+    except ValueError:
+        return False
+
+
+def _seen(subject: Subject, status: Status | None) -> Status:
+    if status is not None:
+        return status
+    elsewhere = "producers write to search_outbox_log, whose events are rows here only if they fail"
+    if isinstance(subject, EntityWait):
+        raise NotFound(f"{subject.entity_type} {subject.entity_id}: {elsewhere}; see `outbox wait --caught-up`")
+    raise NotFound(f"event {subject}: its transaction is not committed, or was rolled back; or {elsewhere}")
 
 
 def _bounded(seconds: float) -> float:

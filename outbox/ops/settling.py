@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from outbox.errors import DatabaseDown, DependencyDown, OutboxError
-from outbox.policy.event import Status
+from outbox.policy.event import EntityWait, Status
 
 # The first reading of a waiter comes at once, the next ones after half of the time that it has waited already, within
 # these bounds: 50 readings per second at most, however many wait, which is 2 % of a connection's time. One reading of a
@@ -29,7 +29,8 @@ LINGER_SECONDS: Final = 60.0  # the listener's connection, after the last call: 
 GRACE_SECONDS: Final = 2.0
 MOST_WAITERS: Final = 1000
 
-Statuses = Callable[[Collection[UUID]], Mapping[UUID, str]]
+Subject = UUID | EntityWait  # an event, or all that is open of an entity
+Statuses = Callable[[Collection[Subject]], Mapping[Subject, str]]
 Notified = Callable[[float], bool]  # waits so many seconds for a NOTIFY; False when none came
 
 
@@ -41,7 +42,7 @@ class TooManyWaiters(DependencyDown):
 class Waiter:
     """One caller. `answer` is the event's state when it is settled or the time is over; None if it was never seen."""
 
-    id: UUID
+    id: Subject
     since: float
     until: float
     answer: Future[Status | None] = field(default_factory=Future)
@@ -68,7 +69,7 @@ class SettleWatch:
         self._hears = False
         self._listens_from = self._asked = clock()
 
-    def submit(self, id: UUID, seconds: float) -> Future[Status | None]:
+    def submit(self, id: Subject, seconds: float) -> Future[Status | None]:
         """Returns at once. The future ends shortly after `seconds` at the latest; if PostgreSQL does not answer, with
         the time limit of a reading."""
         now = self._asked = self._clock()
@@ -81,7 +82,7 @@ class SettleWatch:
         self._wake.set()
         return waiter.answer
 
-    def wait(self, id: UUID, seconds: float) -> Status | None:
+    def wait(self, id: Subject, seconds: float) -> Status | None:
         """At most GRACE_SECONDS longer than `seconds`, also if PostgreSQL does not answer."""
         waiting = self.submit(id, seconds)
         try:
@@ -90,7 +91,7 @@ class SettleWatch:
             waiting.cancel()
             raise _unanswered(seconds) from None
 
-    async def awaited(self, id: UUID, seconds: float) -> Status | None:
+    async def awaited(self, id: Subject, seconds: float) -> Status | None:
         """As `wait`."""
         waiting = asyncio.wrap_future(self.submit(id, seconds))
         try:

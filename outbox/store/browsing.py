@@ -6,6 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from outbox.errors import NotPermitted
+from outbox.policy.event import EntityWait
 from outbox.policy.inputs import EventFilter
 from outbox.store.filters import TimeColumn, entity_id_type, event_where, text_of_id, typed
 from outbox.store.pool import BY_INDEX, Database, bounded_read, fetch_rows
@@ -34,9 +35,29 @@ class PostgresBrowsing:
             found = self._rows("show_without_payload", id=id)
         return found[0] if found else None
 
-    def statuses(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
-        """Of those that can be seen: an event that is not committed yet is left out."""
-        return {row["id"]: row["status"] for row in self._rows("statuses", ids=list(ids))}
+    def statuses(self, subjects: Collection[UUID | EntityWait]) -> Mapping[UUID | EntityWait, str]:
+        """Of those that can be seen: an event that is not committed yet is left out, and an entity where producers
+        write to the event log."""
+        ids = [each for each in subjects if isinstance(each, UUID)]
+        found: dict[UUID | EntityWait, str] = {}
+        if ids:
+            found |= {row["id"]: row["status"] for row in self._rows("statuses", ids=ids)}
+        if entities := [each for each in subjects if isinstance(each, EntityWait)]:
+            found |= self._entity_statuses(entities)
+        return found
+
+    def _entity_statuses(self, entities: Sequence[EntityWait]) -> dict[UUID | EntityWait, str]:
+        columns = {
+            "types": [each.entity_type for each in entities],
+            "entities": [each.entity_id for each in entities],
+            "until": [each.until for each in entities],
+        }
+        found: dict[UUID | EntityWait, str] = {}
+        for row in self._rows("entity_states", **columns):
+            entity = entities[row["place"] - 1]
+            entity.until = row["until"]
+            found[entity] = row["status"]
+        return found
 
     def attempts(self, id: UUID) -> Sequence[Row]:
         return self._rows("attempts", id=id, most=MOST_ATTEMPTS)

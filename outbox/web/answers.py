@@ -164,6 +164,13 @@ EventDetail = model(
     acts=list[OwnAct],
     related=list[Related],
 )
+EntityState = model(
+    "EntityState",
+    "Where the events of an entity are that were committed before.",
+    entity_type=str,
+    entity_id=str,
+    status=(str, "`done`, `failed` if one of its events is failed, `pending` when the time is over."),
+)
 EventList = model(
     "EventList",
     events=list[Event],

@@ -224,7 +224,88 @@ def test_an_older_installation_of_notify_is_completed(queue: EventTable, databas
     assert migrate(database, notify=True) == []
 
 
+class TestEntity:
+    """An entity whose events triggers write: nobody has their ids."""
+
+    def test_it_waits_for_all_events_that_were_there(self, queue: EventTable, database: str) -> None:
+        with Outbox(database) as outbox:
+            assert outbox.wait("article", 5) is Status.DONE, "nothing is open"
+            for _ in range(2):
+                queue.produce(entity_id="5")
+            queue.produce(entity_id="6")
+            assert outbox.wait("article", 5, 0.1) is Status.PENDING
+            later = soon(lambda: settle_all(queue))
+            assert outbox.wait("article", "5", seconds=PATIENCE_SECONDS) is Status.DONE
+            later.join()
+
+    def test_what_is_written_later_is_not_waited_for(self, queue: EventTable, database: str) -> None:
+        with Outbox(database) as outbox:
+            first = queue.produce(entity_id="5")
+            waiting: list[Status] = []
+            thread = threading.Thread(target=lambda: waiting.append(outbox.wait("article", 5, PATIENCE_SECONDS)))
+            thread.start()
+            eventually(lambda: [w for w in outbox._settle_watch()._waiters if w.id.until], what="the first reading")
+            queue.produce(entity_id="5")
+            queue.connection.execute("update search_outbox_events set status = 'done' where id = %s", [first])
+            thread.join(PATIENCE_SECONDS)
+            assert waiting == [Status.DONE]
+
+    def test_a_failed_event_of_it_is_said(self, queue: EventTable, database: str) -> None:
+        id = queue.produce(entity_id="5")
+        queue.connection.execute("update search_outbox_events set status = 'failed' where id = %s", [id])
+        with Outbox(database) as outbox:
+            assert outbox.wait("article", 5) is Status.FAILED
+
+    def test_a_fan_out_to_its_type_counts_with_the_refreshes_that_it_writes(
+        self, queue: EventTable, database: str
+    ) -> None:
+        write = (
+            "insert into search_outbox_events (entity_type, entity_id, op, fanout_id) values ('article', %s, %s, %s)"
+        )
+        queue.connection.execute(write.encode(), ["all", "fanout", None])
+        fanout = queue.value("select id from search_outbox_events where op = 'fanout'")
+        done = "update search_outbox_events set status = 'done' where op = %s"
+        with Outbox(database) as outbox:
+            states: list[Status] = []
+            thread = threading.Thread(target=lambda: states.append(outbox.wait("article", 5, PATIENCE_SECONDS)))
+            thread.start()
+            eventually(lambda: [w for w in outbox._settle_watch()._waiters if w.id.until], what="the first reading")
+            queue.connection.execute(write.encode(), ["5", "refresh", fanout])
+            queue.connection.execute(done.encode(), ["fanout"])
+            thread.join(0.6)
+            assert states == [], "its refresh is open"
+            queue.connection.execute(done.encode(), ["refresh"])
+            thread.join(PATIENCE_SECONDS)
+            assert states == [Status.DONE]
+
+    def test_it_can_be_awaited(self, queue: EventTable, database: str) -> None:
+        async def wait() -> Status:
+            async with AsyncOutbox(database) as outbox:
+                return await outbox.wait("article", 5, 0.1)
+
+        queue.produce(entity_id="5")
+        assert asyncio.run(wait()) is Status.PENDING
+
+    def test_with_the_event_log_nobody_here_knows(self, logical_database: str) -> None:
+        migrate(logical_database, log=True)
+        with Outbox(logical_database) as outbox, pytest.raises(NotFound, match="outbox wait --caught-up"):
+            outbox.wait("article", 5, 0.1)
+
+    @pytest.mark.parametrize("wrong", [(5, 1, 2), ()])
+    def test_other_arguments_are_refused(self, database: str, wrong: tuple[Any, ...]) -> None:
+        with Outbox(database) as outbox, pytest.raises((TypeError, UsageError)):
+            outbox.wait("article", *wrong)
+
+
 class TestApi:
+    def test_an_entity_can_be_waited_for(self, console: Served, queue: EventTable) -> None:
+        queue.produce(entity_id="5")
+        assert console.client.get("/api/v1/entities/article/5", params={"wait": 0.1}).json()["status"] == "pending"
+        later = soon(lambda: settle_all(queue))
+        reply = console.client.get("/api/v1/entities/article/5", params={"wait": 10})
+        later.join()
+        assert reply.json() == {"entity_type": "article", "entity_id": "5", "status": "done"}
+
     def test_the_answer_waits_for_the_event(self, console: Served, queue: EventTable) -> None:
         id = queue.produce()
         later = soon(lambda: settle_all(queue))

@@ -26,6 +26,34 @@ select '{"***": "this database role may not read payloads"}'::json as payload, 0
 -- Reads: the states of some events, by their key.
 select id, status from search_outbox_events where id = any (%(ids)s)
 
+-- name: entity_states
+-- Reads: whether events of some entities are open that were there at the first reading, which sets up to where. Fan-outs to
+-- the type count, and so do the refreshes that they write since. Nothing where producers write to the event log: then the
+-- table has the exceptions only.
+select w.place::int, m.until,
+       case when exists (select from search_outbox_events f
+                          where f.op = 'fanout' and f.processed_at is null and f.failed_at is null
+                            and f.entity_type = w.entity_type and f.seq <= m.until)
+              or exists (select from search_outbox_events e
+                          where e.processed_at is null and e.failed_at is null and e.op <> 'fanout'
+                            and e.entity_type = w.entity_type and e.entity_id::text = w.entity_id
+                            and (e.seq <= m.until
+                                 or exists (select from search_outbox_events f
+                                             where f.id = e.fanout_id and f.seq <= m.until)))
+            then 'pending'
+            when exists (select from search_outbox_events e
+                          where e.failed_at is not null and e.entity_type = w.entity_type
+                            and e.entity_id::text = w.entity_id)
+            then 'failed'
+            else 'done' end as status
+  from unnest(%(types)s::text[], %(entities)s::text[], %(until)s::bigint[])
+       with ordinality as w (entity_type, entity_id, until, place)
+ cross join lateral (
+        select coalesce(w.until, max(e.seq), 0) as until from search_outbox_events e
+         where w.until is null and e.processed_at is null and e.failed_at is null
+           and e.entity_type = w.entity_type and (e.op = 'fanout' or e.entity_id::text = w.entity_id)) m
+ where to_regproc('search_outbox_enqueue_table') is null
+
 -- name: attempts
 -- Reads: the failed attempts of one event whose cause was the event itself, the newest first.
 select attempt, replay, at, worker, reason, code, error, detail

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from outbox.errors import Conflict, UsageError
 from outbox.ops.events import EventPage
 from outbox.ops.replay.desk import ReplayRequest
-from outbox.policy.event import Status
+from outbox.policy.event import EntityWait, Status
 from outbox.policy.inputs import EventFilter, given
 from outbox.web import answers, routing
 from outbox.web.answers import answer, event
@@ -88,6 +88,15 @@ async def get_event(id: UUID, asked: Annotated[EventWaitQuery, Query()], at: At,
     if asked.wait:
         await asyncio.wrap_future(at.settling.submit(id, asked.wait))
     return await run_in_threadpool(_detail, id, at, who)
+
+
+async def get_entity(entity_type: str, entity_id: str, asked: Annotated[EventWaitQuery, Query()], at: At) -> Response:
+    """Whether all events of an entity, and all fan-outs to its type, that were committed before are settled."""
+    about = EntityWait(entity_type, entity_id)
+    state = await asyncio.wrap_future(at.settling.submit(about, asked.wait))
+    if state is None:
+        raise RefusedRequest(409, "Producers write to the event log: only Kafka knows what is settled.")
+    return answer({"entity_type": entity_type, "entity_id": entity_id, "status": state})
 
 
 def _detail(id: UUID, at: Services, who: Person) -> Response:
@@ -214,6 +223,7 @@ PAGES: Final = (
 API: Final = (
     Endpoint("GET", "/events", list_events, VIEWER, gives(answers.EventList)),
     Endpoint("GET", "/events/{id}", get_event, VIEWER, gives(answers.EventDetail)),
+    Endpoint("GET", "/entities/{entity_type}/{entity_id}", get_entity, VIEWER, gives(answers.EntityState)),
     Endpoint("POST", "/events", project, OPERATOR, _PROJECT_ANSWERS),
     Endpoint("POST", "/events/{id}/replay", replay_event, OPERATOR, gives(answers.Replay, 202, "On its way.")),
     Endpoint("POST", "/events/{id}/discard", discard_event, OPERATOR, gives(answers.Discarded)),

@@ -15,6 +15,7 @@ CONTRACT = {
     ("GET", "/ops"),
     ("GET", "/events"),
     ("GET", "/events/{id}"),
+    ("GET", "/entities/{entity_type}/{entity_id}"),
     ("POST", "/events"),
     ("POST", "/events/{id}/replay"),
     ("POST", "/events/{id}/discard"),
