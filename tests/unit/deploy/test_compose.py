@@ -33,6 +33,18 @@ def test_every_image_is_pinned_and_every_server_has_a_health_check(name: str) ->
     assert "healthcheck" in service or "HEALTHCHECK" in DOCKERFILE
 
 
+def test_the_database_counts_as_healthy_only_when_its_address_answers() -> None:
+    """While it makes the databases, the image runs a server without one."""
+    test = SERVICES["db"]["healthcheck"]["test"]
+    assert test[test.index("-h") + 1] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_service_needs_a_limit_that_an_engine_may_refuse(name: str) -> None:
+    """`memlock: -1` needs CAP_SYS_RESOURCE, and the server does not lock its memory."""
+    assert "ulimits" not in SERVICES[name]
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_ports_are_open_on_loopback_only(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
