@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from pydantic import SecretStr
 
 from outbox.config import KafkaSettings
 from outbox.errors import DatabaseDown
@@ -98,6 +99,28 @@ def test_what_is_written_is_committed_and_a_new_member_begins_there(ground: Grou
 def test_a_topic_that_is_not_there_is_said_with_what_to_do(kafka: KafkaDesk, protocol: str) -> None:
     with Ground(kafka, f"absent-{uuid.uuid4().hex[:12]}").member(group_protocol=protocol) as member:
         eventually(lambda: any("create the topic" in fact.error for fact in member.of(StreamFault)), what="its words")
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_worker_with_a_name_of_its_own_finds_its_partitions_again_and_moves_no_others(
+    ground: Ground, protocol: str
+) -> None:
+    """`group.instance.id`: a restart within the session is no change of the group."""
+
+    def named(name: str) -> dict[str, Any]:
+        return {"group_protocol": protocol, "client_options": SecretStr(f'{{"group.instance.id": "{name}"}}')}
+
+    def has(member: GroupMember) -> list[int]:
+        return sorted(partition.number for partition in member.partitions.all())
+
+    with ground.member(**named("one")) as one:
+        with ground.member(**named("two")) as two:
+            eventually(lambda: len(has(one)) == len(has(two)) == 1, what="one partition each")
+            was, moves = has(two), len(one.facts)
+        with ground.member(**named("two")) as again:
+            eventually(lambda: has(again) == was, what="its partition again")
+            moved = [f for f in one.facts[moves:] if isinstance(f, PartitionsAssigned | PartitionsRevoked)]
+            assert moved == []
 
 
 def test_a_new_group_begins_at_the_oldest_record(ground: Ground) -> None:
