@@ -430,7 +430,12 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
         rows_a_step=settings.reclaim.batch_size,
     )
     reclaimer = Reclaimer(
-        reclaims, watching.announce, clock, settings.reclaim.interval_seconds, settings.lease.heartbeat_seconds
+        reclaims.step,
+        reclaims.sweep,
+        watching.announce,
+        clock,
+        settings.reclaim.interval_seconds,
+        settings.lease.heartbeat_seconds,
     )
     watching.announce.subscribe(reclaimer.handle)
     loops: dict[str, Loop] = {"upkeep": upkeep.run, "reclaimer": reclaimer.run}

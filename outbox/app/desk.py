@@ -61,13 +61,13 @@ def backlog_of(settings: Settings) -> PostgresBacklog:
 
 def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> QueueDesk:
     """The same over a pool that someone else owns."""
-    overview = PostgresOverview(database)
+    overview, controls = PostgresOverview(database), PostgresControls(database)
     stream = stream_offsets(settings)
     return QueueDesk(
         browse=Browse(PostgresBrowsing(database), naming(settings), settings.redact_fields),
         status=StatusDesk(overview, backlog, stream, PostgresCoverage(database, settings.documents).forgotten),
         events=overview,
-        pauses=Pauses(PostgresControls(database)),
+        pauses=Pauses(controls.can_pause_a_type, controls.put, controls.take_back),
         producers=PostgresAttachments(settings.database.direct_dsn, settings.documents),
         ignored=PostgresIgnoredTables(settings.database.direct_dsn),
         view=PostgresViewAttachments(settings.database.direct_dsn, settings.documents),

@@ -73,7 +73,9 @@ def open_types(settings: Settings) -> Iterator[TypesDesk]:
         documents = IndexedDocuments(
             join(settings, database, elastic), ElasticScan(elastic), naming(settings), PostgresEventWriter(database)
         )
-        yield TypesDesk(PostgresEntityTypes(database), documents, settings.source == "kafka")
+        yield TypesDesk(
+            PostgresEntityTypes(database), documents.any_of, documents.bring_over, settings.source == "kafka"
+        )
     finally:
         elastic.close()
         database.close()

@@ -68,17 +68,20 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
     audit, failures = PostgresAudit(database), PostgresFailures(database)
     retention, rows = PostgresRetention(database), settings.retention.prune_batch_size
     audit_desk = AuditDesk(audit)
+    discards, deliveries = PostgresDiscards(database), PostgresWebhooks(database)
     replays = PostgresReplays(database, owner=owner, notices=notices(settings))
     limits = settings.replay
     return Operations(
         replays=ReplayDesk(replays, settings.webhook.allowed_hosts, limits.max_polls, limits.max_start_per_batch),
         planner=Planner(failures, None if elastic is None else held_versions(settings, elastic)),
         failures=FailureDesk(failures),
-        discards=DiscardDesk(PostgresDiscards(database)),
+        discards=DiscardDesk(discards.discard, discards.flush),
         audit=audit_desk,
         stats=StatsDesk(PostgresStatistics(database)),
         prune=Retention(EventRetention(retention.step, retention.preview, audit, rows), audit_desk),
-        webhooks=WebhookDesk(PostgresWebhooks(database), poster(settings), settings.webhook.url, secret(settings)),
+        webhooks=WebhookDesk(
+            deliveries.page, deliveries.redeliver, poster(settings), settings.webhook.url, secret(settings)
+        ),
     )
 
 
