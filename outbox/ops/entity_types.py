@@ -6,14 +6,17 @@ It may be killed anywhere: the declaration says `moving` until they are, and the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import Conflict
 from outbox.policy import inputs as read
 from outbox.policy.audit import Actor
 from outbox.policy.entity_type import EntityType, KeptBy
+
+if TYPE_CHECKING:
+    from outbox.store.entity_types import PostgresEntityTypes
 
 CHECK_SECONDS: Final = 0.25
 RECORDS_SECONDS: Final = 35.0  # a worker on Kafka knows of a change after a second, and has one request in flight
@@ -25,21 +28,12 @@ class HasDocuments(Conflict):
     documents; then declare it. Nothing was changed."""
 
 
-class TypeDeclarations(Protocol):
-    def list(self) -> Sequence[Any]: ...
-    def read(self) -> tuple[int, Mapping[str, EntityType]]: ...
-    def change(
-        self, entity_type: str, about: EntityType, actor: Actor, reason: str, was: EntityType | None
-    ) -> None: ...
-    def older_batches(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class TypesDesk:
     """`any_documents`: whether the index holds one of the type. `bring_over` writes what the view has of it, and
     removes what only the index has."""
 
-    store: TypeDeclarations
+    store: PostgresEntityTypes
     any_documents: Callable[[str], bool]
     bring_over: Callable[[str, Actor, str], None]
     has_records: bool  # events come from Kafka

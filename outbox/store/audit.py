@@ -43,6 +43,8 @@ def write(connection: Connection[Any], entries: Sequence[Entry]) -> None:
 
 
 class PostgresAudit:
+    """The chain of what people and daemons did."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
         self._sql = queries("audit")

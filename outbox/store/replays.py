@@ -42,7 +42,8 @@ class _NothingPinned(Exception):
 
 
 class PostgresReplays:
-    """`owner` names this process to people who read a batch; the lease's token is what counts."""
+    """Each step of a replay is a compare-and-set under its lease; its creator and the daemons share them. `owner` names
+    this process to people who read a batch; the lease's token is what counts."""
 
     def __init__(self, database: Database, *, owner: str, notices: Notices) -> None:
         self._database = database
