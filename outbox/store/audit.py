@@ -93,11 +93,10 @@ class PostgresAudit:
             return self._head(connection).id
 
     def cutoff(self, seconds: float) -> datetime:
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["cutoff"], {"seconds": seconds}).fetchone()
-            assert row is not None
-            found: datetime = row[0]
-            return found
+        row = self._database.fetch_one(self._sql["cutoff"], {"seconds": seconds})
+        assert row is not None
+        found: datetime = row[0]
+        return found
 
     def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> AuditPrunePreview:
         where = audit_where(asked)
