@@ -205,6 +205,18 @@ class Database:
             yield connection
 
 
+@contextmanager
+def opened(url: str, *, size: int, application: str) -> Iterator[Database]:
+    """A pool for one command. Raises DatabaseDown at once where nobody answers, with the server's own words."""
+    connect(url, application=application).close()
+    database = Database(url, size=size, application=application)
+    database.open()
+    try:
+        yield database
+    finally:
+        database.close()
+
+
 def fetch_rows(
     connection: Connection[Any], query: LiteralString, named: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
