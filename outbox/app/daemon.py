@@ -1,5 +1,7 @@
 """Joins the parts of one daemon. Decides nothing: every choice here comes from the settings."""
 
+from __future__ import annotations
+
 import gc
 import sys
 import time
@@ -65,7 +67,7 @@ from outbox.telemetry.rollup import Rollup
 from outbox.web.health import HealthState
 
 if TYPE_CHECKING:
-    from outbox.kafka.joining import MakeLane, Streaming
+    from outbox.kafka.joining import Streaming
 
 clock = time.monotonic
 # A lane that comes back from a server gets Python's lock from one that computes after this time, 5 ms by default. Six
@@ -82,7 +84,7 @@ class Pools:
     chores: Database
 
     @classmethod
-    def of(cls, settings: Settings) -> "Pools":
+    def of(cls, settings: Settings) -> Pools:
         def pool(name: str, size: int) -> Database:
             return Database(settings.database.dsn, size=size, application=f"outbox-{name}")
 
@@ -107,7 +109,7 @@ class Watching:
     registry: Any
 
     @classmethod
-    def of(cls, settings: Settings, beats: Beats) -> "Watching":
+    def of(cls, settings: Settings, beats: Beats) -> Watching:
         logger = configure(
             settings.log.format, settings.log.level, settings.projection, settings.worker.id, secrets=settings.secrets()
         )
@@ -233,11 +235,26 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     underway = Underway(clock)
 
     def make_lane(number: int, claimer: Claimer, projector: Projector) -> Lane:
-        return _lane(settings, number, claimer, projector, gate, announce, underway)
+        return Lane(
+            number=number,
+            claimer=claimer,
+            projector=projector,
+            gate=gate,
+            pace=LanePace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
+            announce=announce,
+            clock=clock,
+            poll_seconds=settings.worker.poll_interval_seconds,
+            pause_on_outage=settings.retry.outage_policy == "pause",
+            underway=underway,
+        )
 
-    is_stream = settings.source == "kafka"  # then one lane is enough for the table, which has the exceptions only
-    lanes = [make_lane(number, claimer, projector) for number in range(1 if is_stream else settings.worker.concurrency)]
-    stream = _stream(settings, claimer, projector, second, make_lane, pools, events, announce) if is_stream else None
+    stream: Streaming | None = None
+    if settings.source == "kafka":  # then one lane is enough for the table, which has the exceptions only
+        # Late import: the client of Kafka is installed only where it is used.
+        from outbox.kafka.joining import streaming  # noqa: PLC0415
+
+        stream = streaming(settings, claimer, projector, second, make_lane, pools.lanes, events, announce, clock)
+    lanes = [make_lane(number, claimer, projector) for number in range(1 if stream else settings.worker.concurrency)]
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
 
     watches = _watches(settings, pools, announce)
@@ -249,20 +266,19 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         if stream is not None:
             stream.tend()
 
-    open_types = _open_types(settings, events)
     check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
-        desk.controls,
-        desk.version_known,
-        gate,
-        brakes,
-        projector.ahead,
-        kinds,
-        open_types,
-        settings.elastic.targets,
-        probe,
-        announce,
-        clock,
+        controls=desk.controls,
+        version_known=desk.version_known,
+        gate=gate,
+        brakes=brakes,
+        ahead=projector.ahead,
+        kinds=kinds,
+        open_types=_open_types(settings, events),
+        targets=settings.elastic.targets,
+        probe=probe,
+        announce=announce,
+        clock=clock,
         warn_of_targets=lambda: check.warn(settings.elastic.targets, announce),
         tend=tend,
     )
@@ -283,21 +299,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         lanes=[*lanes, *(stream.lanes if stream else ())],
         loops=_loops(settings, pools, watching, upkeep, lanes) | (stream.loops if stream else {}),
         leases=leases,
-        enrolment=Enrolment(
-            register,
-            worker_id,
-            __version__,
-            settings.lease.heartbeat_seconds,
-            list(settings.worker.entity_types),
-            Projects(
-                settings.elastic.index,
-                settings.elastic.index_map,
-                frozenset(settings.worker.entity_types),
-                frozenset(settings.worker.exclude_entity_types),
-            ),
-            announce,
-            server=lambda: elastic.shown,
-        ),
+        enrolment=_enrolment(settings, register, announce, lambda: elastic.shown),
         store=beats,
         stop=stop,
         announce=announce,
@@ -306,6 +308,22 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         once=once,
         on_ready=on_ready,
         on_draining=notifier.stopping,
+    )
+
+
+def _enrolment(
+    settings: Settings, register: Workers, announce: Announcer, server: Callable[[], str | None]
+) -> Enrolment:
+    types, others = settings.worker.entity_types, settings.worker.exclude_entity_types
+    return Enrolment(
+        register=register,
+        worker_id=settings.worker.id,
+        version=__version__,
+        heartbeat_seconds=settings.lease.heartbeat_seconds,
+        entity_types=list(types),
+        projects=Projects(settings.elastic.index, settings.elastic.index_map, frozenset(types), frozenset(others)),
+        announce=announce,
+        server=server,
     )
 
 
@@ -322,45 +340,6 @@ def _watches(
     sequence.tend()
     unattached.tend()
     return sequence, unattached, news
-
-
-def _lane(
-    settings: Settings,
-    number: int,
-    claimer: Claimer,
-    projector: Projector,
-    gate: PauseGate,
-    announce: Announcer,
-    underway: Underway,
-) -> Lane:
-    return Lane(
-        number=number,
-        claimer=claimer,
-        projector=projector,
-        gate=gate,
-        pace=LanePace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
-        announce=announce,
-        clock=clock,
-        poll_seconds=settings.worker.poll_interval_seconds,
-        pause_on_outage=settings.retry.outage_policy == "pause",
-        underway=underway,
-    )
-
-
-def _stream(
-    settings: Settings,
-    claimer: Claimer,
-    projector: Projector,
-    second: SecondTarget,
-    make_lane: "MakeLane",
-    pools: Pools,
-    events: PostgresEvents,
-    announce: Announcer,
-) -> "Streaming":
-    """Late import: the client of Kafka is installed only where it is used."""
-    from outbox.kafka.joining import streaming  # noqa: PLC0415
-
-    return streaming(settings, claimer, projector, second, make_lane, pools.lanes, events, announce, clock)
 
 
 def _retry(settings: Settings) -> RetryPolicy:
@@ -430,7 +409,12 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
         rows_a_step=settings.reclaim.batch_size,
     )
     reclaimer = Reclaimer(
-        reclaims, watching.announce, clock, settings.reclaim.interval_seconds, settings.lease.heartbeat_seconds
+        reclaims.step,
+        reclaims.sweep,
+        watching.announce,
+        clock,
+        settings.reclaim.interval_seconds,
+        settings.lease.heartbeat_seconds,
     )
     watching.announce.subscribe(reclaimer.handle)
     loops: dict[str, Loop] = {"upkeep": upkeep.run, "reclaimer": reclaimer.run}

@@ -1,7 +1,7 @@
 """Joins what people do with an installation, over one small pool of PostgreSQL. Nothing here needs Elasticsearch."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from outbox.app import naming
@@ -18,7 +18,7 @@ from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.coverage import PostgresCoverage
 from outbox.store.event_log import PostgresCapture
-from outbox.store.pool import Database, connect
+from outbox.store.pool import Database, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,12 @@ class QueueDesk:
 
 @contextmanager
 def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterator[QueueDesk]:
-    """The desk, closed at the end. Raises DatabaseDown at once where nobody answers, with the server's own words."""
-    connect(settings.database.dsn, application=application).close()
-    database = Database(settings.database.dsn, size=2, application=application)
-    backlog = backlog_of(settings)
-    database.open()
-    try:
+    """The desk, closed at the end. Raises DatabaseDown at once where nobody answers."""
+    with (
+        opened(settings.database.dsn, size=2, application=application) as database,
+        closing(backlog_of(settings)) as backlog,
+    ):
         yield join(settings, database, backlog)
-    finally:
-        backlog.close()
-        database.close()
 
 
 def backlog_of(settings: Settings) -> PostgresBacklog:
@@ -61,13 +57,13 @@ def backlog_of(settings: Settings) -> PostgresBacklog:
 
 def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> QueueDesk:
     """The same over a pool that someone else owns."""
-    overview = PostgresOverview(database)
+    overview, controls = PostgresOverview(database), PostgresControls(database)
     stream = stream_offsets(settings)
     return QueueDesk(
         browse=Browse(PostgresBrowsing(database), naming(settings), settings.redact_fields),
         status=StatusDesk(overview, backlog, stream, PostgresCoverage(database, settings.documents).forgotten),
         events=overview,
-        pauses=Pauses(PostgresControls(database)),
+        pauses=Pauses(controls.can_pause_a_type, controls.put, controls.take_back),
         producers=PostgresAttachments(settings.database.direct_dsn, settings.documents),
         ignored=PostgresIgnoredTables(settings.database.direct_dsn),
         view=PostgresViewAttachments(settings.database.direct_dsn, settings.documents),

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -29,16 +29,13 @@ from outbox.store.replica import read_replica
 
 @contextmanager
 def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
-    elastic = connect_elastic(settings.elastic)
-    try:
+    with closing(connect_elastic(settings.elastic)) as elastic:
         yield IndexDesk(
             create=ElasticIndices(elastic).create,
             check_index=_checks(settings, elastic).check,
             targets=settings.elastic.targets,
             require_server=_examination(settings, elastic).require,
         )
-    finally:
-        elastic.close()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Wires what declares entity types: the store, and a change's documents by way of backfill and repair."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -18,7 +18,7 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.scan import ElasticScan
 from outbox.store.acts import PostgresEventWriter
 from outbox.store.entity_types import PostgresEntityTypes
-from outbox.store.pool import Database, connect
+from outbox.store.pool import opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,13 @@ class IndexedDocuments:
 @contextmanager
 def open_types(settings: Settings) -> Iterator[TypesDesk]:
     """Closed at the end. Elasticsearch is asked only by a change."""
-    connect(settings.database.dsn, application="outbox types").close()
-    database = Database(settings.database.dsn, size=5, application="outbox types")
-    elastic = connect_elastic(settings.elastic)
-    database.open()
-    try:
+    with (
+        opened(settings.database.dsn, size=5, application="outbox types") as database,
+        closing(connect_elastic(settings.elastic)) as elastic,
+    ):
         documents = IndexedDocuments(
             join(settings, database, elastic), ElasticScan(elastic), naming(settings), PostgresEventWriter(database)
         )
-        yield TypesDesk(PostgresEntityTypes(database), documents, settings.source == "kafka")
-    finally:
-        elastic.close()
-        database.close()
+        yield TypesDesk(
+            PostgresEntityTypes(database), documents.any_of, documents.bring_over, settings.source == "kafka"
+        )

@@ -6,7 +6,7 @@ Elasticsearch is asked only for a plan's superseded count.
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from outbox.sink.webhook import post
 from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
 from outbox.store.failures import PostgresFailures, PostgresStatistics
-from outbox.store.pool import Database, connect
+from outbox.store.pool import Database, opened
 from outbox.store.replays import PostgresReplays
 from outbox.store.retention import PostgresRetention
 from outbox.store.webhooks import PostgresWebhooks
@@ -50,16 +50,12 @@ class Operations:
 
 @contextmanager
 def open_operations(settings: Settings, *, application: str = "outbox cli") -> Iterator[Operations]:
-    """For one command. Raises DatabaseDown at once where nobody answers, with the server's own words."""
-    connect(settings.database.dsn, application=application).close()
-    database = Database(settings.database.dsn, size=2, application=application)
-    elastic = connect_elastic(settings.elastic, lanes=1)
-    database.open()
-    try:
+    """For one command. Raises DatabaseDown at once where nobody answers."""
+    with (
+        opened(settings.database.dsn, size=2, application=application) as database,
+        closing(connect_elastic(settings.elastic, lanes=1)) as elastic,
+    ):
         yield operations(settings, database, elastic)
-    finally:
-        elastic.close()
-        database.close()
 
 
 def operations(settings: Settings, database: Database, elastic: Elastic | None = None) -> Operations:
@@ -68,17 +64,20 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
     audit, failures = PostgresAudit(database), PostgresFailures(database)
     retention, rows = PostgresRetention(database), settings.retention.prune_batch_size
     audit_desk = AuditDesk(audit)
+    discards, deliveries = PostgresDiscards(database), PostgresWebhooks(database)
     replays = PostgresReplays(database, owner=owner, notices=notices(settings))
     limits = settings.replay
     return Operations(
         replays=ReplayDesk(replays, settings.webhook.allowed_hosts, limits.max_polls, limits.max_start_per_batch),
         planner=Planner(failures, None if elastic is None else held_versions(settings, elastic)),
         failures=FailureDesk(failures),
-        discards=DiscardDesk(PostgresDiscards(database)),
+        discards=DiscardDesk(discards.discard, discards.flush),
         audit=audit_desk,
         stats=StatsDesk(PostgresStatistics(database)),
         prune=Retention(EventRetention(retention.step, retention.preview, audit, rows), audit_desk),
-        webhooks=WebhookDesk(PostgresWebhooks(database), poster(settings), settings.webhook.url, secret(settings)),
+        webhooks=WebhookDesk(
+            deliveries.page, deliveries.redeliver, poster(settings), settings.webhook.url, secret(settings)
+        ),
     )
 
 

@@ -3,7 +3,7 @@ another engine. What it does is in `ops`."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from threading import Event, Thread
 from typing import Any
 
@@ -34,15 +34,12 @@ from outbox.store.truth import PostgresTruth
 @contextmanager
 def part_worker(settings: Settings, job: PartJob, owner: str) -> Iterator[PartWorker]:
     """With connections of its own, closed at the end."""
-    with pools(settings, f"outbox {job.kind} part") as (database, replica):
-        elastic = connect_elastic(settings.elastic)
-        try:
-            if job.kind == WorkKind.VERIFICATION:
-                yield _comparing(settings, (database, replica), elastic, job, owner)
-            else:
-                yield _copying(settings, database, elastic, job, owner)
-        finally:
-            elastic.close()
+    application = f"outbox {job.kind} part"
+    with pools(settings, application) as (database, replica), closing(connect_elastic(settings.elastic)) as elastic:
+        if job.kind == WorkKind.VERIFICATION:
+            yield _comparing(settings, (database, replica), elastic, job, owner)
+        else:
+            yield _copying(settings, database, elastic, job, owner)
 
 
 def _copying(settings: Settings, database: Database, elastic: Elastic, job: PartJob, owner: str) -> PartWorker:

@@ -1,7 +1,7 @@
 """Wires what compares, repairs and rebuilds the index, over a small pool and a client of Elasticsearch."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -83,12 +83,8 @@ def open_reindexing(settings: Settings) -> Iterator[Reindexing]:
     """Closed at the end. Raises DatabaseDown at once where nobody answers."""
     application = "outbox verify"
     connect(settings.database.dsn, application=application).close()
-    with pools(settings, application) as (database, replica):
-        elastic = connect_elastic(settings.elastic)
-        try:
-            yield join(settings, database, elastic, replica, lambda: _replica_remark(settings, database, application))
-        finally:
-            elastic.close()
+    with pools(settings, application) as (database, replica), closing(connect_elastic(settings.elastic)) as elastic:
+        yield join(settings, database, elastic, replica, lambda: _replica_remark(settings, database, application))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Joins what waits for events to be settled: a connection of its own, and LISTEN where the settings say so."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 
 from outbox.config import Settings
@@ -16,14 +16,10 @@ from outbox.store.schema.state import has_notify
 @contextmanager
 def open_settle_watch(settings: Settings, *, application: str) -> Iterator[SettleWatch]:
     """With a connection of its own."""
-    database = Database(settings.database.dsn, size=1, application=application)
-    database.open()
-    watch = settle_watch(settings, database)
-    try:
-        yield watch
-    finally:
-        watch.close()
-        database.close()
+    with closing(Database(settings.database.dsn, size=1, application=application)) as database:
+        database.open()
+        with closing(settle_watch(settings, database)) as watch:
+            yield watch
 
 
 def settle_watch(settings: Settings, database: Database) -> SettleWatch:

@@ -90,29 +90,6 @@ class LaterCommand(TyperCommand):
         return super().get_short_help_str(limit)
 
 
-class Menu(PlainGroup):
-    entries: tuple[MenuEntry, ...] = ()
-
-    def __init__(self, **attrs: Any) -> None:
-        super().__init__(**attrs)
-        for entry in self.entries:
-            self.add_command(LaterCommand(entry))
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """As plain text: boxes need rich, which takes 0.15 s of CPU to import."""
-        self.format_usage(ctx, formatter)
-        formatter.write(f"\n{indent(cleandoc(self.help or ''), '  ')}\n")
-        self.format_options(ctx, formatter)
-        for panel in dict.fromkeys(entry.panel for entry in self.entries):
-            with formatter.section(panel):
-                formatter.write_dl([(entry.name, entry.text) for entry in self.entries if entry.panel == panel])
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        told = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx)) is not None]
-        with formatter.section("Options"):
-            formatter.write_dl(told)
-
-
 ENTRIES = (
     MenuEntry("up", "up", "Run"),
     MenuEntry("run", "run", "Run"),
@@ -148,12 +125,29 @@ ENTRIES = (
 )
 
 
-class OutboxMenu(Menu):
-    entries = ENTRIES
+class Menu(PlainGroup):
+    def __init__(self, **attrs: Any) -> None:
+        super().__init__(**attrs)
+        for entry in ENTRIES:
+            self.add_command(LaterCommand(entry))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """As plain text: boxes need rich, which takes 0.15 s of CPU to import."""
+        self.format_usage(ctx, formatter)
+        formatter.write(f"\n{indent(cleandoc(self.help or ''), '  ')}\n")
+        self.format_options(ctx, formatter)
+        for panel in dict.fromkeys(entry.panel for entry in ENTRIES):
+            with formatter.section(panel):
+                formatter.write_dl([(entry.name, entry.text) for entry in ENTRIES if entry.panel == panel])
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        told = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx)) is not None]
+        with formatter.section("Options"):
+            formatter.write_dl(told)
 
 
 app = typer.Typer(
-    cls=OutboxMenu,
+    cls=Menu,
     no_args_is_help=True,
     add_completion=True,
     # typer's own tracebacks print local variables, and with them passwords.

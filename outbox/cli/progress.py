@@ -6,28 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from outbox import cli
 from outbox.ops.status import age
 
 LINE_EVERY_SECONDS = 10.0
-
-
-class ProgressMeter(Protocol):
-    def __call__(self, phase: str, done: int, estimate: int, remark: str = "") -> None: ...
-    def close(self) -> None:
-        """Clear the line: someone is to be asked, or it is over. The next call draws it again."""
-        ...
-
-
-@contextmanager
-def meter() -> Iterator[ProgressMeter]:
-    made: ProgressMeter = _Bar() if sys.stderr.isatty() else _Lines()
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 class _Bar:
@@ -55,6 +39,7 @@ class _Bar:
         self._bar.start()
 
     def close(self) -> None:
+        """Clear the line: someone is to be asked, or it is over. The next call draws it again."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -87,3 +72,15 @@ class _Lines:
         if done >= estimate or not done or took < 1:
             return ""
         return f", about {age(took * (estimate - done) / done)} left"
+
+
+ProgressMeter = _Bar | _Lines
+
+
+@contextmanager
+def meter() -> Iterator[ProgressMeter]:
+    made = _Bar() if sys.stderr.isatty() else _Lines()
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,17 +1,22 @@
 """Removes what is old enough, every interval, one daemon at a time, in steps that the drain does not notice."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost, PrunePassed, TablePruned, Warned
 from outbox.policy.audit import Action, Actor, Entry, PruneOrder, Source
 from outbox.policy.inputs import AuditFilter
 from outbox.policy.prune_steps import PrunePlace, PruneStep, next_rows
-from outbox.ports import AuditStore, Clock
+from outbox.ports import Clock
+
+if TYPE_CHECKING:
+    from outbox.store.audit import PostgresAudit
 
 PAUSE_SECONDS: Final = 0.05
 BEAT_SECONDS: Final = 10.0
@@ -51,7 +56,7 @@ class Summary:
 @dataclass(slots=True)
 class Pruner:
     step: Step
-    audit: AuditStore
+    audit: PostgresAudit
     keep: Keep
     interval_seconds: float
     announce: Announce

@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost, Fact, Reclaimed, Warned
@@ -14,14 +14,10 @@ from outbox.ports import Clock, Reclaim, Sweep
 SWEEP_SECONDS: Final = 600.0
 
 
-class Reclaiming(Protocol):
-    def step(self, is_dead: Callable[[tuple[Any, ...]], bool]) -> Reclaim: ...
-    def sweep(self) -> Sweep: ...
-
-
 @dataclass(slots=True)
 class Reclaimer:
-    store: Reclaiming
+    step: Callable[[Callable[[tuple[Any, ...]], bool]], Reclaim]
+    sweep: Callable[[], Sweep]
     announce: Announce
     clock: Clock
     interval_seconds: float
@@ -53,7 +49,7 @@ class Reclaimer:
     def _take_back(self) -> None:
         rows = abandoned = failed = 0
         for _ in range(200):
-            step = self.store.step(self.is_dead)
+            step = self.step(self.is_dead)
             if step.refused:
                 message = (
                     f"the database refused to take back {step.refused} events; they are tried again in ten minutes"
@@ -69,7 +65,7 @@ class Reclaimer:
         if self.clock() < self._next_sweep:
             return
         self._next_sweep = self.clock() + SWEEP_SECONDS
-        swept = self.store.sweep()
+        swept = self.sweep()
         if not swept.finished:
             self._next_sweep = 0.0  # it goes on at the next pass
         if swept.limited:

@@ -1,10 +1,12 @@
 """What daemons do for people's acts: go on with replays whose creator is gone, follow all, settle them, and tell of
 discards. Creates none."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from outbox.errors import OutboxError
@@ -20,7 +22,10 @@ from outbox.facts import (
 )
 from outbox.policy.redact import cut
 from outbox.policy.replay import DEFAULT_RATE, Dispatched, ReplayBatch, ReplayLease, ReplayPace
-from outbox.ports import Clock, ReplaySteps
+from outbox.ports import Clock
+
+if TYPE_CHECKING:
+    from outbox.store.replays import PostgresReplays
 
 INTERVAL_SECONDS: Final = 1.0
 MOST_TOLD: Final = 50
@@ -49,7 +54,7 @@ class Held:
 
 @dataclass(slots=True)
 class ReplayChore:
-    store: ReplaySteps
+    store: PostgresReplays
     discarded: Callable[[int], Sequence[EventDiscarded]]  # since the last call, so many at most
     limits: ReplayLimits
     announce: Announce

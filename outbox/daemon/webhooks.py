@@ -1,12 +1,14 @@
 """Notifies receivers: turns facts into deliveries, and sends those that are due. Never delays a batch."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from outbox.errors import OutboxError
@@ -23,6 +25,9 @@ from outbox.policy.webhook import (
     url_key,
 )
 
+if TYPE_CHECKING:
+    from outbox.store.webhooks import PostgresWebhooks
+
 IDLE_SECONDS: Final = 0.5
 MOST_GROUPS: Final = 500
 MOST_SAMPLES: Final = 10
@@ -31,15 +36,6 @@ MOST_FLAPS: Final = 10  # pauses of one target that are sent per minute; then th
 
 
 Post = Callable[[str, Mapping[str, str], bytes], Posted]
-
-
-class DeliveryQueue(Protocol):
-    def enqueue(self, notices: Sequence[Notice]) -> list[bool]: ...
-    def take(self, lease_seconds: float) -> WebhookDelivery | None: ...
-    def delivered(self, delivery: WebhookDelivery, response: int) -> None: ...
-    def put_off(self, delivery: WebhookDelivery, delay_seconds: float, response: int | None, error: str) -> None: ...
-    def give_up(self, delivery: WebhookDelivery, response: int | None, error: str) -> None: ...
-    def disable(self, delivery: WebhookDelivery, response: int | None, error: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -79,7 +75,7 @@ Pausing = tuple[datetime, SinkPaused | SinkResumed]
 class Notices:
     """Subscribe `handle`: it only takes notes. `flush` makes deliveries of them, one per minute and fingerprint."""
 
-    def __init__(self, store: DeliveryQueue, url: str | None, projection: str) -> None:
+    def __init__(self, store: PostgresWebhooks, url: str | None, projection: str) -> None:
         self._store = store
         self._url = url
         self._projection = projection
@@ -169,7 +165,7 @@ class Notices:
 
 @dataclass(slots=True)
 class WebhookSender:
-    store: DeliveryQueue
+    store: PostgresWebhooks
     notices: Notices
     post: Post
     secret: str | None

@@ -11,9 +11,11 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tarfile
 import uuid
 import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +35,6 @@ from outbox.embedded.java import wheel_java
 from outbox.embedded.maven_proxy import maven_settings
 from outbox.embedded.pins import Artifact, Download
 from outbox.embedded.private import check_place, new_file
-from outbox.embedded.progress import DownloadMeter, Report
 from outbox.embedded.supervisor import follow_parent
 
 # MB for Maven's plugins: 780 small files that take 11 MB of disk.
@@ -41,7 +42,13 @@ FOR_MAVEN = 20
 # Debian's certificates for Java; the wheel's Java does not use them by itself.
 SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
 POLL_SECONDS = 1.0
+STEPS = 10
 DISK_FULL = os.strerror(errno.ENOSPC)
+Report = Callable[[str], None]
+
+
+def to_stderr(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def fetched(wanted: Download, cache: Path, report: Report) -> Path:
@@ -234,17 +241,17 @@ def _environment() -> dict[str, str]:
 
 
 def _show_progress(process: subprocess.Popen[bytes], wanted: Download, repository: Path, report: Report) -> None:
+    """A line per tenth. Maven's own plugins are counted too, so it may end a little early."""
     report(f"downloading {wanted.title} with Maven (only once, about {wanted.megabytes} MB)")
-    meter = DownloadMeter(f"downloading {wanted.title}", wanted.megabytes, report)
-    before = _megabytes(repository)
-    try:
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(POLL_SECONDS)
-                return
-            meter.show(_megabytes(repository) - before)
-    finally:
-        meter.close()
+    before, told = _megabytes(repository), 0
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(POLL_SECONDS)
+            return
+        done = _megabytes(repository) - before
+        if told < (step := done * STEPS // wanted.megabytes) < STEPS:
+            report(f"downloading {wanted.title}: {done} of {wanted.megabytes} MB")
+            told = step
 
 
 def _megabytes(folder: Path) -> int:

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
 
+from outbox.embedded.fetching import Report, to_stderr
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.java import Java
 from outbox.embedded.process import MARK
-from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.server import EmbeddedServer
 
 # For development and tests: only the fast compiler, and the serial collector. A start takes 11 s of CPU instead of 24

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from outbox.embedded.connect import EmbeddedConnect
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
+from outbox.embedded.fetching import Report, to_stderr
 from outbox.embedded.folders import FOR_SERVERS, check_space, default_data_dir, stack_folder, temporary_folder
 from outbox.embedded.java_server import QUICK_START
 from outbox.embedded.kafka import EmbeddedKafka
 from outbox.embedded.opensearch import EmbeddedOpenSearch
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.products import ELASTICSEARCH, release_of
-from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.search import EmbeddedSearch
 from outbox.embedded.server import EmbeddedServer, remove_abandoned
 

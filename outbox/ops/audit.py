@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import orjson
@@ -25,7 +25,9 @@ from outbox.policy.audit import (
     follow_chain,
 )
 from outbox.policy.inputs import AuditFilter, given
-from outbox.ports import AuditStore
+
+if TYPE_CHECKING:
+    from outbox.store.audit import PostgresAudit
 
 # What a spreadsheet takes for a formula, full-width signs included; a quote in front makes it text.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -148,7 +150,7 @@ class ChainVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AuditDesk:
-    store: AuditStore
+    store: PostgresAudit
     rows_a_step: int = 5_000  # each step adds a row that says what went
     pause: Callable[[float], None] = time.sleep
 

@@ -5,9 +5,9 @@ The log line is written by a daemon, which hears of it from the table: whoever d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, NotFound
@@ -18,13 +18,6 @@ from outbox.policy.inputs import BadRequest, EventFilter, described
 MOST_FLUSHED: Final = 100_000  # one transaction; more are flushed in portions of `until`
 
 Row = Mapping[str, Any]
-
-
-class DiscardStore(Protocol):
-    def discard(self, id: UUID, actor: Actor, reason: str) -> Row | str | None: ...
-    def flush(
-        self, batch_id: UUID, asked: EventFilter, expect: int, actor: Actor, reason: str, approved_by: str
-    ) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +37,13 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class DiscardDesk:
-    store: DiscardStore
+    discard_row: Callable[[UUID, Actor, str], Row | str | None]
+    flush_rows: Callable[[UUID, EventFilter, int, Actor, str, str], int]  # batch, filter, expected, who, why, who else
 
     def discard(self, id: UUID, actor: Actor, reason: str) -> Discarded:
         """Only pending and failed events; any other state is a conflict that names it."""
         actor, reason = inputs.actor(actor.name, actor.source, actor.role), inputs.reason(reason)
-        found = self.store.discard(id, actor, reason)
+        found = self.discard_row(id, actor, reason)
         if found is None:
             raise NotFound(f"event {id}")
         if isinstance(found, str):
@@ -64,7 +58,7 @@ class DiscardDesk:
             raise BadRequest([("approved_by", "must be another person: neither who acts nor for whom they act")])
         expect = inputs.whole("expect", expect, 1, MOST_FLUSHED)
         batch_id = uuid4()
-        found = self.store.flush(batch_id, asked, expect, actor, reason, approved_by)
+        found = self.flush_rows(batch_id, asked, expect, actor, reason, approved_by)
         if found != expect:
             many = f"more than {expect:,}" if found > expect else f"{found:,}"
             raise Conflict(f"{many} events match ({described(asked)}), {expect:,} were expected: nothing was changed")

@@ -6,14 +6,17 @@ It may be killed anywhere: the declaration says `moving` until they are, and the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import Conflict
 from outbox.policy import inputs as read
 from outbox.policy.audit import Actor
 from outbox.policy.entity_type import EntityType, KeptBy
+
+if TYPE_CHECKING:
+    from outbox.store.entity_types import PostgresEntityTypes
 
 CHECK_SECONDS: Final = 0.25
 RECORDS_SECONDS: Final = 35.0  # a worker on Kafka knows of a change after a second, and has one request in flight
@@ -25,28 +28,14 @@ class HasDocuments(Conflict):
     documents; then declare it. Nothing was changed."""
 
 
-class TypeDeclarations(Protocol):
-    def list(self) -> Sequence[Any]: ...
-    def read(self) -> tuple[int, Mapping[str, EntityType]]: ...
-    def change(
-        self, entity_type: str, about: EntityType, actor: Actor, reason: str, was: EntityType | None
-    ) -> None: ...
-    def older_batches(self) -> int: ...
-
-
-class DocumentsOfType(Protocol):
-    """The index's side of a change."""
-
-    def any_of(self, entity_type: str) -> bool: ...
-    def bring_over(self, entity_type: str, actor: Actor, reason: str) -> None:
-        """Write what the view has, and remove what only the index has."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TypesDesk:
-    store: TypeDeclarations
-    documents: DocumentsOfType
+    """`any_documents`: whether the index holds one of the type. `bring_over` writes what the view has of it, and
+    removes what only the index has."""
+
+    store: PostgresEntityTypes
+    any_documents: Callable[[str], bool]
+    bring_over: Callable[[str, Actor, str], None]
     has_records: bool  # events come from Kafka
     rest: Callable[[float], object] = time.sleep
 
@@ -67,14 +56,14 @@ class TypesDesk:
         if was == wanted:
             return was
         leaves_view = was is not None and was.kept_by is KeptBy.VIEW and wanted.kept_by is KeptBy.PAYLOAD
-        if leaves_view and self.documents.any_of(entity_type):
+        if leaves_view and self.any_documents(entity_type):
             raise HasDocuments(entity_type)
         moves = wanted.kept_by is KeptBy.VIEW and was is not None and (was.moving or was.kept_by is KeptBy.PAYLOAD)
         if was is None or was._replace(moving=False) != wanted or not moves:
             self.store.change(entity_type, wanted._replace(moving=moves), actor, reason, was)
         if moves:
             self._wait(say)
-            self.documents.bring_over(entity_type, actor, reason)
+            self.bring_over(entity_type, actor, reason)
             self.store.change(entity_type, wanted, actor, reason, wanted._replace(moving=True))
         return was
 

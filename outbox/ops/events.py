@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from outbox.errors import NotFound, OutboxError, UsageError
@@ -20,6 +20,9 @@ from outbox.policy.event import FANOUT, Status
 from outbox.policy.inputs import EventFilter
 from outbox.policy.naming import Naming
 from outbox.policy.redact import masked
+
+if TYPE_CHECKING:
+    from outbox.store.browsing import PostgresBrowsing
 
 _LAST_SEQ: Final = 2**63 - 1
 _LAST_PLACE: Final = (datetime(9999, 1, 1, tzinfo=UTC), UUID(int=2**128 - 1))
@@ -138,23 +141,8 @@ class EventPage:
     remark: str = ""
 
 
-class EventSource(Protocol):
-    def event(self, id: UUID) -> Row | None: ...
-    def attempts(self, id: UUID) -> Sequence[Row]: ...
-    def acts(self, id: UUID) -> Sequence[Row]: ...
-    def related(self, id: UUID, entity_type: str, entity_id: str) -> Sequence[Row]: ...
-    def finds_done_by_entity(self) -> bool: ...
-    def open_page(
-        self, asked: EventFilter, statuses: Collection[str], before_seq: int, limit: int
-    ) -> Sequence[Row]: ...
-    def failed_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]: ...
-    def done_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]: ...
-    def done_deletes_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]: ...
-    def discarded_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]: ...
-
-
 class Browse:
-    def __init__(self, store: EventSource, naming: Naming, redact_fields: Collection[str] = ()) -> None:
+    def __init__(self, store: PostgresBrowsing, naming: Naming, redact_fields: Collection[str] = ()) -> None:
         self._store = store
         self._naming = naming
         self._redact_fields = redact_fields

@@ -6,29 +6,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from outbox.ops.stored_event import failure_type
 from outbox.policy import inputs
 from outbox.policy.inputs import NONE, EventFilter
 
+if TYPE_CHECKING:
+    from outbox.store.failures import PostgresFailures, PostgresStatistics
+
 SPARK_HOURS: Final = 24
 MOST_GROUPS: Final = 200
 
 Row = Mapping[str, Any]
-
-
-class Failures(Protocol):
-    def preview(self, asked: EventFilter, limit: int, offset: int) -> Sequence[Row]: ...
-    def count(self, asked: EventFilter, most: int) -> int: ...
-    def by_type(self, asked: EventFilter) -> Mapping[str, int]: ...
-    def groups(self, asked: EventFilter, limit: int) -> Sequence[Row]: ...
-    def group_samples(self, fingerprints: Sequence[str]) -> Mapping[str, Row]: ...
-    def group_hours(self, fingerprints: Sequence[str], window: timedelta) -> Sequence[tuple[str, datetime, int]]: ...
-    def plan(self, asked: EventFilter, limit: int, rows: int) -> tuple[Sequence[Row], Sequence[Row]]: ...
-    def plan_ids(self, asked: EventFilter, limit: int) -> Sequence[UUID]: ...
-    def chosen(self, asked: EventFilter, ids: Sequence[UUID]) -> Sequence[Row]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +81,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class FailureDesk:
-    store: Failures
+    store: PostgresFailures
 
     def preview(self, asked: EventFilter, page: int = 1, page_size: int = 50) -> Preview:
         """No side effect. Pages count from 1; at most 500 rows per page."""
@@ -147,15 +138,6 @@ DONE_OUTCOMES: Final = frozenset({"done", "superseded", "missing"})
 MOST_HOURS: Final = 24 * 90
 
 
-class Statistics(Protocol):
-    def failed(self) -> Sequence[Row]: ...
-    def failed_hours(self, window: timedelta) -> Sequence[Row]: ...
-    def discarded(self) -> Mapping[str, int]: ...
-    def outcomes(self, window: timedelta) -> Sequence[Row]: ...
-    def totals(self) -> Sequence[Row]: ...
-    def replays(self, window: timedelta) -> Row: ...
-
-
 class FailedStats(NamedTuple):
     """Rows that are failed now."""
 
@@ -203,7 +185,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class StatsDesk:
-    store: Statistics
+    store: PostgresStatistics
 
     def failed(self) -> FailedStats:
         return _failed(self.store.failed())

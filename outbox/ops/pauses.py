@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from outbox.errors import OutboxError
 from outbox.policy import inputs
@@ -27,34 +28,30 @@ class NeedsByType(OutboxError):
     exit_code = 78
 
 
-class Controls(Protocol):
-    def can_pause_a_type(self) -> bool: ...
-    def put(self, scope: str, kind: str, actor: Actor, reason: str, lasts: timedelta | None = None) -> Row: ...
-    def take_back(self, scope: str, actor: Actor, reason: str) -> Row | None: ...
-
-
+@dataclass(frozen=True, slots=True)
 class Pauses:
-    def __init__(self, controls: Controls) -> None:
-        self._controls = controls
+    can_pause_a_type: Callable[[], bool]
+    put: Callable[[str, str, Actor, str, timedelta | None], Row]  # scope, kind, who, why, how long
+    take_back: Callable[[str, Actor, str], Row | None]
 
     def pause(self, actor: Actor, reason: str, entity_type: str | None = None) -> Row:
         """From within two seconds on no daemon claims; what is in flight is finished."""
         actor, reason = _checked(actor, reason)
-        if entity_type is not None and not self._controls.can_pause_a_type():
+        if entity_type is not None and not self.can_pause_a_type():
             raise NeedsByType(f"asked for {entity_type}")
-        return self._controls.put(_scope(entity_type), "pause", actor, reason)
+        return self.put(_scope(entity_type), "pause", actor, reason, None)
 
     def resume(self, actor: Actor, reason: str, entity_type: str | None = None) -> Row | None:
         """None: nothing was paused under that name."""
         actor, reason = _checked(actor, reason)
-        return self._controls.take_back(_scope(entity_type), actor, reason)
+        return self.take_back(_scope(entity_type), actor, reason)
 
     def let_fail(self, fingerprint: str, actor: Actor, reason: str) -> Row:
         """Events with this fingerprint may fail without the brake, for an hour."""
         actor, reason = _checked(actor, reason)
         if not _FINGERPRINT.fullmatch(fingerprint):
             raise BadRequest([("let_fail", "give the fingerprint that `outbox list --json` and the log show")])
-        return self._controls.put(f"let_fail:{fingerprint}", "let_fail", actor, reason, LET_FAIL_LASTS)
+        return self.put(f"let_fail:{fingerprint}", "let_fail", actor, reason, LET_FAIL_LASTS)
 
 
 def _scope(entity_type: str | None) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFound
-from outbox.ops.reindex.document_pairs import TruthSource
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import Key
 from outbox.policy.naming import Address, Naming
 from outbox.policy.repair_event import Reprojection, reprojection
+
+if TYPE_CHECKING:
+    from outbox.store.truth import PostgresTruth
 
 LONGEST_TYPE = 200
 LONGEST_ID = 512
@@ -49,7 +52,7 @@ class Unknown(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class ProjectionDesk:
-    source: Callable[[], TruthSource]
+    source: Callable[[], PostgresTruth]
     held: Held
     naming: Naming
     write: Write
@@ -83,7 +86,7 @@ class ProjectionDesk:
 
 
 @contextmanager
-def _patience(source: TruthSource) -> Iterator[None]:
+def _patience(source: PostgresTruth) -> Iterator[None]:
     """Without the index it is the events that were too many, not the view that is gone."""
     try:
         yield

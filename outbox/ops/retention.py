@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from outbox.errors import Conflict
 from outbox.ops.audit import AuditDesk, AuditPruned
@@ -15,7 +15,9 @@ from outbox.policy import inputs
 from outbox.policy.audit import LEAST_DAYS, Actor
 from outbox.policy.inputs import AuditFilter
 from outbox.policy.prune_steps import PrunePlace, PruneStep, next_rows
-from outbox.ports import AuditStore
+
+if TYPE_CHECKING:
+    from outbox.store.audit import PostgresAudit
 
 PAUSE_SECONDS: Final = 0.02
 MOST_PREVIEWED_EVENTS: Final = 1_000_000
@@ -40,7 +42,7 @@ class EventsPruned:
 class EventRetention:
     step: Callable[[datetime, PrunePlace, int, Actor], PruneStep | None]  # (before, place, rows, by)
     preview: Callable[[datetime, int], tuple[int, datetime | None, datetime | None]]  # (before, most)
-    audit: AuditStore
+    audit: PostgresAudit
     rows_a_step: int = 500
     pause: Callable[[float], None] = time.sleep
 

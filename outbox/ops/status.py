@@ -9,33 +9,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from outbox.errors import NotPermitted, SchemaMismatch, StreamDown
 from outbox.facts import FanoutSample, SlotSample
-from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts, PartitionOffsets, StreamOffsets
 
+if TYPE_CHECKING:
+    from outbox.store.backlog import PostgresBacklog, PostgresOverview
+
 Row = Mapping[str, Any]
-
-
-class Overview(Protocol):
-    def schema(self) -> SchemaState: ...
-    def open_by_type(self) -> Sequence[Row]: ...
-    def declared(self) -> Sequence[Row]: ...
-    def failed_by_type(self) -> Sequence[Row]: ...
-    def rate(self) -> float: ...
-    def workers(self) -> Sequence[Row]: ...
-    def pauses(self) -> Sequence[Row]: ...
-    def rebuild(self) -> str | None: ...
-
-
-class BacklogCounts(Protocol):
-    def open_counts(self) -> OpenCounts: ...
-    def failed_by_reason(self) -> Mapping[str, int]: ...
-    def slot(self) -> SlotSample | None: ...
-    def fanouts(self) -> FanoutSample: ...
-    def open_events(self, topic: str, group: str) -> Mapping[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +133,8 @@ class QueueStatus:
 class StatusDesk:
     def __init__(
         self,
-        overview: Overview,
-        backlog: BacklogCounts,
+        overview: PostgresOverview,
+        backlog: PostgresBacklog,
         stream: StreamOffsets | None = None,
         unattached: Callable[[], Sequence[str]] = tuple,
     ) -> None:

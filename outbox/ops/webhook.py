@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
@@ -17,11 +17,6 @@ from outbox.policy.audit import Actor
 from outbox.policy.webhook import HookType, Posted, headers, message, url_key, verify
 
 Row = Mapping[str, Any]
-
-
-class DeliveryLog(Protocol):
-    def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]: ...
-    def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None: ...
 
 
 Post = Callable[[str, Mapping[str, str], bytes], Posted]
@@ -67,7 +62,8 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class WebhookDesk:
-    store: DeliveryLog
+    rows: Callable[[datetime, UUID, int], Sequence[Row]]
+    queue_again: Callable[[UUID, Actor, str | None], Row | None]
     post: Post
     url: str | None = None
     secret: str | None = None
@@ -75,14 +71,14 @@ class WebhookDesk:
     def page(self, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
         """Newest first."""
         limit = inputs.whole("limit", limit, 1, 500)
-        found = [_row(row) for row in self.store.page(*inputs.read_cursor(cursor), limit + 1)]
+        found = [_row(row) for row in self.rows(*inputs.read_cursor(cursor), limit + 1)]
         more = inputs.cursor(found[limit - 1].created_at, found[limit - 1].id) if len(found) > limit else None
         return DeliveryPage(found[:limit], more)
 
     def redeliver(self, id: UUID, actor: Actor, reason: str | None = None) -> None:
         """Sent again by the next pass of a daemon, also where the address is disabled; success enables it again."""
         actor = inputs.actor(actor.name, actor.source, actor.role)
-        if self.store.redeliver(id, actor, None if reason is None else inputs.reason(reason)) is None:
+        if self.queue_again(id, actor, None if reason is None else inputs.reason(reason)) is None:
             raise NotFound(f"delivery {id}")
 
     def test(self) -> Tried:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from outbox.policy.lossless import Members, Number, read_any_depth
+from outbox.policy.lossless import Members, compact, read_any_depth
 
 MASK: Final = "***"
 
@@ -278,21 +278,14 @@ def masked(payload: bytes, fields: Collection[str]) -> bytes:
         return payload
     hidden = frozenset(field.casefold() for field in fields)
     try:
-        return _written(read_any_depth(payload), hidden).encode("utf-8", "replace")
+        return compact(_hidden(read_any_depth(payload), hidden)).encode("utf-8", "replace")
     except (ValueError, RecursionError):
         return json.dumps(MASK).encode()
 
 
-def _written(value: Any, hidden: frozenset[str]) -> str:
+def _hidden(value: Any, names: frozenset[str]) -> Any:
     if isinstance(value, Members):
-        inside = (f"{json.dumps(name)}: {_member(name, each, hidden)}" for name, each in value)
-        return "{" + ", ".join(inside) + "}"
+        return Members((name, MASK if name.casefold() in names else _hidden(each, names)) for name, each in value)
     if isinstance(value, list):
-        return "[" + ", ".join(_written(each, hidden) for each in value) + "]"
-    if isinstance(value, Number):
-        return str(value)
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _member(name: str, value: Any, hidden: frozenset[str]) -> str:
-    return json.dumps(MASK) if name.casefold() in hidden else _written(value, hidden)
+        return [_hidden(each, names) for each in value]
+    return value

@@ -40,12 +40,10 @@ class PostgresDiscards:
 
     def tell(self, limit: int) -> Sequence[EventDiscarded]:
         """What has been discarded since a daemon last reported; each event to one caller alone."""
-        with self._database.connection() as connection:
-            rows = connection.execute(self._sql["tell"], {"limit": limit}).fetchall()
-            return [
-                EventDiscarded(id, kind, entity, by or "", why or "", batch)
-                for id, kind, entity, by, why, batch in rows
-            ]
+        rows = self._database.fetch_all(self._sql["tell"], {"limit": limit})
+        return [
+            EventDiscarded(id, kind, entity, by or "", why or "", batch) for id, kind, entity, by, why, batch in rows
+        ]
 
     def flush(
         self, batch_id: UUID, asked: EventFilter, expect: int, actor: Actor, reason: str, approved_by: str

@@ -43,6 +43,8 @@ def write(connection: Connection[Any], entries: Sequence[Entry]) -> None:
 
 
 class PostgresAudit:
+    """The chain of what people and daemons did."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
         self._sql = queries("audit")
@@ -91,11 +93,10 @@ class PostgresAudit:
             return self._head(connection).id
 
     def cutoff(self, seconds: float) -> datetime:
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["cutoff"], {"seconds": seconds}).fetchone()
-            assert row is not None
-            found: datetime = row[0]
-            return found
+        row = self._database.fetch_one(self._sql["cutoff"], {"seconds": seconds})
+        assert row is not None
+        found: datetime = row[0]
+        return found
 
     def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> AuditPrunePreview:
         where = audit_where(asked)

@@ -75,10 +75,9 @@ class ViewDocuments:
 
     def draw(self) -> int:
         """In its own statement and transaction: the reads that follow see all that was committed before it."""
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["draw"]).fetchone()
-            assert row is not None
-            return int(row[0])
+        row = self._database.fetch_one(self._sql["draw"])
+        assert row is not None
+        return int(row[0])
 
     def types_in_view(self, types: Sequence[str]) -> set[str]:
         """Of these types, those that the view has an entity of. Raises DocumentsUnavailable."""

@@ -36,13 +36,11 @@ class PostgresEntityTypes:
     def read(self, types: Sequence[str] | None = None) -> tuple[int, Mapping[str, EntityType]]:
         """The revision, and what is declared: of these types, or of all."""
         query = self._sql["declared" if types is None else "declared_of"]
-        with self._database.connection() as connection:
-            rows = connection.execute(query, None if types is None else {"types": list(types)}).fetchall()
+        rows = self._database.fetch_all(query, None if types is None else {"types": list(types)})
         return rows[0][0], {declared.entity_type: declared.about for declared in _declared(rows)}
 
     def list(self) -> Sequence[DeclaredType]:
-        with self._database.connection() as connection:
-            return _declared(connection.execute(self._sql["declared"]).fetchall())
+        return _declared(self._database.fetch_all(self._sql["declared"]))
 
     def declare(self, types: Mapping[str, EntityType], by: str) -> None:
         """Those that are new. What holds is read by a statement of its own, which sees who was faster."""
@@ -51,9 +49,8 @@ class PostgresEntityTypes:
 
     def older_batches(self) -> int:
         """In flight, or late by less than any request takes."""
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["older_batches"]).fetchone()
-            return int(row[0]) if row else 0
+        row = self._database.fetch_one(self._sql["older_batches"])
+        return int(row[0]) if row else 0
 
     def take_back(self, types: Sequence[str], by: str) -> None:
         with self._database.transaction() as connection:

@@ -105,8 +105,7 @@ class PostgresStatistics:
             return int(row[0]) if row else 0
 
     def forget(self, age: timedelta, limit: int) -> int:
-        with self._database.connection() as connection:
-            return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
+        return self._database.execute(self._sql["forget"], {"age": age, "limit": limit})
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
         return self._database.rows(self._sql[query], named, within_ms=READ_LIMIT_MS)
@@ -129,8 +128,7 @@ class PostgresRollup:
             "reasons": reasons,
             "counts": list(counts.values()),
         }
-        with self._database.connection() as connection:
-            connection.execute(self._sql["add_counts"], named)
+        self._database.execute(self._sql["add_counts"], named)
 
 
 def minutes(database: Database, window: timedelta) -> Sequence[tuple[str, datetime, int]]:

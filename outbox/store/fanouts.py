@@ -49,9 +49,8 @@ class PostgresFanouts:
         return _or_failure(run, fanout)
 
     def open_refreshes(self, most: int) -> int:
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["open_refreshes"], {"most": most}).fetchone()
-            return int(row[0]) if row else 0
+        row = self._database.fetch_one(self._sql["open_refreshes"], {"most": most})
+        return int(row[0]) if row else 0
 
     def write(self, fanout: Fanout, token: UUID, ids: Sequence[str]) -> int | Failure:
         """How many refreshes were written: none where the fan-out is not ours any more."""

@@ -22,9 +22,8 @@ class PostgresPlaces:
         wanted = list(dict.fromkeys(keys))
         named = {"types": [key.entity_type for key in wanted], "ids": [key.entity_id for key in wanted]}
         found: dict[Key, list[NotedPlace]] = {key: [] for key in wanted}
-        with self._database.connection() as connection:
-            for kind, id, gone, routing, drawn in connection.execute(self._sql["of"], named).fetchall():
-                found[Key(kind, id)].append(NotedPlace(Key(kind, id), gone, routing, drawn))
+        for kind, id, gone, routing, drawn in self._database.fetch_all(self._sql["of"], named):
+            found[Key(kind, id)].append(NotedPlace(Key(kind, id), gone, routing, drawn))
         return found
 
     def clear(self, places: Sequence[NotedPlace]) -> None:
@@ -34,8 +33,7 @@ class PostgresPlaces:
         return self._run("forget", {"age": age, "limit": limit})
 
     def _run(self, name: str, named: dict[str, Any]) -> int:
-        with self._database.connection() as connection:
-            return connection.execute(self._sql[name], named).rowcount
+        return self._database.execute(self._sql[name], named)
 
 
 def _columns(places: Sequence[NotedPlace]) -> dict[str, Any]:

@@ -167,6 +167,21 @@ class Database:
         with limited as connection:
             return fetch_rows(connection, query, named)
 
+    def fetch_all(self, query: LiteralString, named: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """One statement's rows."""
+        with self.connection() as connection:
+            return connection.execute(query, named).fetchall()
+
+    def fetch_one(self, query: LiteralString, named: Mapping[str, Any] | None = None) -> tuple[Any, ...] | None:
+        """One statement's first row."""
+        with self.connection() as connection:
+            return connection.execute(query, named).fetchone()
+
+    def execute(self, query: LiteralString, named: Mapping[str, Any] | None = None) -> int:
+        """One statement; how many rows it changed."""
+        with self.connection() as connection:
+            return connection.execute(query, named).rowcount
+
     @contextmanager
     def transaction(
         self, *, read_only: bool = False, snapshot: bool = False, timeout_ms: int | None = None
@@ -188,6 +203,18 @@ class Database:
             elif limit:
                 connection.execute("select set_config('statement_timeout', %s, true)", [str(limit)])
             yield connection
+
+
+@contextmanager
+def opened(url: str, *, size: int, application: str) -> Iterator[Database]:
+    """A pool for one command. Raises DatabaseDown at once where nobody answers, with the server's own words."""
+    connect(url, application=application).close()
+    database = Database(url, size=size, application=application)
+    database.open()
+    try:
+        yield database
+    finally:
+        database.close()
 
 
 def fetch_rows(

@@ -26,8 +26,7 @@ class PostgresParts:
     # Planning
 
     def exist(self) -> bool:
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["exist"], self._of).fetchone()
+        row = self._database.fetch_one(self._sql["exist"], self._of)
         return bool(row and row[0])
 
     def plan(self, parts: Sequence[PlannedPart]) -> None:
@@ -95,13 +94,10 @@ class PostgresParts:
         return [(number, orjson.loads(report)) for number, report in rows]
 
     def _do(self, query: str, **named: Any) -> bool:
-        with self._database.connection() as connection:
-            cursor = connection.execute(self._sql[query], {**self._of, **named})
-            return cursor.rowcount > 0
+        return self._database.execute(self._sql[query], {**self._of, **named}) > 0
 
     def _rows(self, query: str, **named: Any) -> list[tuple[Any, ...]]:
-        with self._database.connection() as connection:
-            return connection.execute(self._sql[query], {**self._of, **named}).fetchall()
+        return self._database.fetch_all(self._sql[query], {**self._of, **named})
 
 
 def _text(report: Mapping[str, Any] | None) -> str | None:

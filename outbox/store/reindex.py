@@ -29,13 +29,11 @@ class PostgresMirrors:
         self._sql = queries("rebuilds")
 
     def mirroring(self) -> Mirroring | None:
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["mirroring"]).fetchone()
+        row = self._database.fetch_one(self._sql["mirroring"])
         return None if row is None else Mirroring(row[0], row[1], row[2], tuple(row[3]))
 
     def confirm(self, revision: int) -> None:
-        with self._database.connection() as connection:
-            connection.execute(self._sql["confirm"], {**self._me, "revision": revision})
+        self._database.execute(self._sql["confirm"], {**self._me, "revision": revision})
 
     def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None:
         with self._database.connection() as connection:
@@ -44,8 +42,7 @@ class PostgresMirrors:
     def give_up(self, mirroring: Mirroring, why: str) -> bool:
         """True for the first who says so."""
         named = {"id": mirroring.rebuild, "revision": mirroring.revision, "why": why[:2000]}
-        with self._database.connection() as connection:
-            return connection.execute(self._sql["give_up"], named).fetchone() is not None
+        return self._database.fetch_one(self._sql["give_up"], named) is not None
 
 
 class PostgresRebuilds:
@@ -76,13 +73,11 @@ class PostgresRebuilds:
         return self._one("take", {"id": id, "owner": self._owner, "dead_owner": dead_owner, "lease": LEASE})
 
     def renew(self, id: int) -> bool:
-        with self._database.connection() as connection:
-            named = {"id": id, "owner": self._owner, "lease": LEASE}
-            return connection.execute(self._sql["renew"], named).fetchone() is not None
+        named = {"id": id, "owner": self._owner, "lease": LEASE}
+        return self._database.fetch_one(self._sql["renew"], named) is not None
 
     def let_go(self, id: int) -> None:
-        with self._database.connection() as connection:
-            connection.execute(self._sql["let_go"], {"id": id, "owner": self._owner})
+        self._database.execute(self._sql["let_go"], {"id": id, "owner": self._owner})
 
     def advance(
         self,
@@ -121,16 +116,14 @@ class PostgresRebuilds:
         """How many documents were refused so far; None: it was cancelled, ended by a daemon or taken over."""
         named = {"id": id, "owner": self._owner, "lease": LEASE, "written": written}
         named["cursor"] = orjson.dumps(cursor).decode()
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["wrote_page"], named).fetchone()
-            return None if row is None else int(row[0])
+        row = self._database.fetch_one(self._sql["wrote_page"], named)
+        return None if row is None else int(row[0])
 
     def gather(self, id: int, written: int) -> int | None:
         """The same for a rebuild in parts: how many all of them have written."""
         named = {"id": id, "owner": self._owner, "lease": LEASE, "written": written}
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["gather"], named).fetchone()
-            return None if row is None else int(row[0])
+        row = self._database.fetch_one(self._sql["gather"], named)
+        return None if row is None else int(row[0])
 
     def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None:
         with self._database.connection() as connection:
@@ -138,26 +131,22 @@ class PostgresRebuilds:
 
     def give_up(self, rebuild: Rebuild, why: str) -> None:
         named = {"id": rebuild.id, "revision": rebuild.revision, "why": why[:2000]}
-        with self._database.connection() as connection:
-            connection.execute(self._sql["give_up"], named)
+        self._database.execute(self._sql["give_up"], named)
 
     # Waiting for the daemons
 
     def unconfirmed(self, revision: int) -> Sequence[str]:
-        with self._database.connection() as connection:
-            return [row[0] for row in connection.execute(self._sql["unconfirmed"], {"revision": revision}).fetchall()]
+        return [row[0] for row in self._database.fetch_all(self._sql["unconfirmed"], {"revision": revision})]
 
     def now(self) -> datetime:
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["now"]).fetchone()
-            assert row is not None
-            moment: datetime = row[0]
-            return moment
+        row = self._database.fetch_one(self._sql["now"])
+        assert row is not None
+        moment: datetime = row[0]
+        return moment
 
     def older_leases(self, moment: datetime) -> Sequence[tuple[str, int]]:
-        with self._database.connection() as connection:
-            rows = connection.execute(self._sql["older_leases"], {"moment": moment}).fetchall()
-            return [(row[0], row[1]) for row in rows]
+        rows = self._database.fetch_all(self._sql["older_leases"], {"moment": moment})
+        return [(row[0], row[1]) for row in rows]
 
     def _one(self, query: str, named: Mapping[str, object]) -> Rebuild | None:
         with self._database.transaction() as connection:
@@ -204,20 +193,17 @@ class PostgresBackfills:
         named: dict[str, object] = {**self._me, "id": id, "written": written, "newer": newer, "refused": len(refusals)}
         named["cursor"] = None if cursor is None else orjson.dumps(cursor).decode()
         named["refusals"] = orjson.dumps([refusal._asdict() for refusal in refusals[:100]]).decode()
-        with self._database.connection() as connection:
-            return connection.execute(self._sql["wrote_page"], named).fetchone() is not None
+        return self._database.fetch_one(self._sql["wrote_page"], named) is not None
 
     def gather(self, id: int, now: PartsProgress) -> bool:
         """The same for a backfill in parts: what all of them have done."""
         named = {**self._me, "id": id, "written": now.written, "newer": now.newer, "refused": now.refused}
-        with self._database.connection() as connection:
-            return connection.execute(self._sql["gather"], named).fetchone() is not None
+        return self._database.fetch_one(self._sql["gather"], named) is not None
 
     def note_refusals(self, id: int, refusals: Sequence[Refusal]) -> None:
         """By a process that works on a part; the count is in its part."""
         told = orjson.dumps([refusal._asdict() for refusal in refusals[:100]]).decode()
-        with self._database.connection() as connection:
-            connection.execute(self._sql["note_refusals"], {"id": id, "refusals": told})
+        self._database.execute(self._sql["note_refusals"], {"id": id, "refusals": told})
 
     def end(self, id: int, status: str, error: str | None = None, entries: Sequence[Entry] = ()) -> None:
         with self._database.transaction() as connection:
@@ -267,8 +253,7 @@ class PostgresVerifications:
 
     def last_finished(self, targets: Sequence[str]) -> LastVerification | None:
         """Of a comparison of just these targets, whole or by sample."""
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["last_finished"], {"target": ", ".join(targets)}).fetchone()
+        row = self._database.fetch_one(self._sql["last_finished"], {"target": ", ".join(targets)})
         if row is None:
             return None
         id, compared, missing, stale, orphaned, different, unknown, finished_at, took = row

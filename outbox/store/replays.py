@@ -42,7 +42,8 @@ class _NothingPinned(Exception):
 
 
 class PostgresReplays:
-    """`owner` names this process to people who read a batch; the lease's token is what counts."""
+    """Each step of a replay is a compare-and-set under its lease; its creator and the daemons share them. `owner` names
+    this process to people who read a batch; the lease's token is what counts."""
 
     def __init__(self, database: Database, *, owner: str, notices: Notices) -> None:
         self._database = database
@@ -116,8 +117,7 @@ class PostgresReplays:
         return self._database.rows(self._sql["items"], {"id": id, "limit": limit})
 
     def forget(self, age: timedelta, limit: int) -> int:
-        with self._database.connection() as connection:
-            return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
+        return self._database.execute(self._sql["forget"], {"age": age, "limit": limit})
 
     # queued, dispatching
 
@@ -132,8 +132,7 @@ class PostgresReplays:
         return self._changed("renew", lease)
 
     def let_go(self, lease: ReplayLease) -> None:
-        with self._database.connection() as connection:
-            connection.execute(self._sql["let_go"], lease._asdict())
+        self._database.execute(self._sql["let_go"], lease._asdict())
 
     def dispatch(self, lease: ReplayLease, rows: int) -> Dispatched | None:
         """The next pinned rows. None: the batch is no longer ours, or no longer dispatching."""
@@ -205,14 +204,12 @@ class PostgresReplays:
         return fetch_batch(connection, "hold", {**lease._asdict(), "status": status})
 
     def _changed(self, query: str, lease: ReplayLease, **named: Any) -> bool:
-        with self._database.connection() as connection:
-            parameters = {**lease._asdict(), "lease": LEASE, **named}
-            return connection.execute(self._sql[query], parameters).fetchone() is not None
+        parameters = {**lease._asdict(), "lease": LEASE, **named}
+        return self._database.fetch_one(self._sql[query], parameters) is not None
 
     def _leases(self, query: str, **named: Any) -> Sequence[ReplayLease]:
-        with self._database.connection() as connection:
-            parameters = {"owner": self._owner, "lease": LEASE, **named}
-            return [ReplayLease(*row) for row in connection.execute(self._sql[query], parameters).fetchall()]
+        parameters = {"owner": self._owner, "lease": LEASE, **named}
+        return [ReplayLease(*row) for row in self._database.fetch_all(self._sql[query], parameters)]
 
 
 def fetch_batch(connection: Connection[Any], query: str, named: Mapping[str, Any]) -> ReplayBatch | None:

@@ -44,9 +44,8 @@ class PostgresWebhooks:
 
     def take(self, lease_seconds: float) -> WebhookDelivery | None:
         """The next delivery that is due, for this sender alone until the lease ends."""
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["take"], {"lease": timedelta(seconds=lease_seconds)}).fetchone()
-            return None if row is None else WebhookDelivery(*row)
+        row = self._database.fetch_one(self._sql["take"], {"lease": timedelta(seconds=lease_seconds)})
+        return None if row is None else WebhookDelivery(*row)
 
     def delivered(self, delivery: WebhookDelivery, response: int) -> None:
         """A receiver that takes a message is no longer disabled."""
@@ -56,8 +55,7 @@ class PostgresWebhooks:
 
     def put_off(self, delivery: WebhookDelivery, delay_seconds: float, response: int | None, error: str) -> None:
         named = {**_named(delivery, response), "error": error, "delay": timedelta(seconds=delay_seconds)}
-        with self._database.connection() as connection:
-            connection.execute(self._sql["put_off"], named)
+        self._database.execute(self._sql["put_off"], named)
 
     def give_up(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
         self._close(delivery, "given_up", response, error)
@@ -65,8 +63,7 @@ class PostgresWebhooks:
     def disable(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
         """This delivery ends; with a 410 of the receiver's own, its address is disabled too."""
         if response is not None:
-            with self._database.connection() as connection:
-                connection.execute(self._sql["disable"], {"id": delivery.id})
+            self._database.execute(self._sql["disable"], {"id": delivery.id})
         self._close(delivery, "disabled", response, error)
 
     def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None:
@@ -83,12 +80,10 @@ class PostgresWebhooks:
         return self._database.rows(self._sql["page"], named)
 
     def forget(self, age: timedelta, limit: int) -> int:
-        with self._database.connection() as connection:
-            return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
+        return self._database.execute(self._sql["forget"], {"age": age, "limit": limit})
 
     def _close(self, delivery: WebhookDelivery, status: str, response: int | None, error: str) -> None:
-        with self._database.connection() as connection:
-            connection.execute(self._sql["close"], {**_named(delivery, response), "status": status, "error": error})
+        self._database.execute(self._sql["close"], {**_named(delivery, response), "status": status, "error": error})
 
 
 def _named(delivery: WebhookDelivery, response: int | None) -> dict[str, Any]:

@@ -41,38 +41,31 @@ class Workers:
 
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool:
         """False = another process holds this id and beats."""
-        with self._database.connection() as connection:
-            projects = orjson.dumps(about["projects"]).decode() if "projects" in about else None
-            parameters = {**self._me, **about, "projects": projects, "dead_start_id": dead_start_id}
-            return connection.execute(self._sql["register"], parameters).fetchone() is not None
+        projects = orjson.dumps(about["projects"]).decode() if "projects" in about else None
+        parameters = {**self._me, **about, "projects": projects, "dead_start_id": dead_start_id}
+        return self._database.fetch_one(self._sql["register"], parameters) is not None
 
     def holder(self) -> Holder | None:
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["holder"], self._me).fetchone()
-            return None if row is None else Holder(*row)
+        row = self._database.fetch_one(self._sql["holder"], self._me)
+        return None if row is None else Holder(*row)
 
     def others(self) -> list[Other]:
-        with self._database.connection() as connection:
-            rows = connection.execute(self._sql["others"], self._me).fetchall()
-            return [Other(orjson.loads(projects), worker, Holder(*row)) for projects, worker, *row in rows]
+        rows = self._database.fetch_all(self._sql["others"], self._me)
+        return [Other(orjson.loads(projects), worker, Holder(*row)) for projects, worker, *row in rows]
 
     def beat(self, state: str, server: str | None = None) -> bool:
-        with self._database.connection() as connection:
-            parameters = {**self._me, "state": state, "server": server}
-            return connection.execute(self._sql["beat"], parameters).fetchone() is not None
+        parameters = {**self._me, "state": state, "server": server}
+        return self._database.fetch_one(self._sql["beat"], parameters) is not None
 
     def leave(self) -> None:
-        with self._database.connection() as connection:
-            connection.execute(self._sql["leave"], self._me)
+        self._database.execute(self._sql["leave"], self._me)
 
     def forget(self, age: timedelta, limit: int) -> int:
         """Workers that stopped or fell silent so long ago."""
-        with self._database.connection() as connection:
-            return connection.execute(self._sql["forget_workers"], {"age": age, "limit": limit}).rowcount
+        return self._database.execute(self._sql["forget_workers"], {"age": age, "limit": limit})
 
     def controls(self) -> list[ControlRow]:
-        with self._database.connection() as connection:
-            return [ControlRow(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
+        return [ControlRow(*row) for row in self._database.fetch_all(self._sql["controls"])]
 
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None:
         """Apart from the lanes and with a time limit: without an entity index this may read many rows. None: it

@@ -4,7 +4,7 @@ store)."""
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from outbox.errors import DatabaseDown, SchemaMismatch
 from outbox.facts import (
@@ -20,8 +20,7 @@ from outbox.facts import (
     TypeBacklog,
     Warned,
 )
-from outbox.ports import OpenCounts
-from outbox.store.backlog import TookTooLong
+from outbox.store.backlog import PostgresBacklog, TookTooLong
 
 INTERVAL_SECONDS: Final = 2.0
 # After a sample that took 100 ms it waits 2 s: even with a million open rows the sampler takes at most 5 % of a core.
@@ -30,15 +29,6 @@ LONGEST_REST_SECONDS: Final = 30.0
 WHERE: Final = "sampler"
 
 T = TypeVar("T")
-
-
-class BacklogQueries(Protocol):
-    def open_counts(self) -> OpenCounts: ...
-    def failed_by_reason(self) -> Mapping[str, int]: ...
-    def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> Mapping[str, TypeBacklog]: ...
-    def slot(self) -> SlotSample | None: ...
-    def fanouts(self) -> FanoutSample: ...
-    def close(self) -> None: ...
 
 
 class _PacedQuery(Generic[T]):
@@ -65,7 +55,7 @@ class BacklogSampler:
 
     def __init__(
         self,
-        backlog: BacklogQueries,
+        backlog: PostgresBacklog,
         announce: Announce,
         entity_types: Sequence[str] = (),
         *,

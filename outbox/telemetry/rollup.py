@@ -3,11 +3,12 @@
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from outbox.errors import OutboxError
 from outbox.facts import Announce, BatchSettled, Beat, DatabaseLost, Fact, Reclaimed
 from outbox.policy.outcome import Reason
+from outbox.store.failures import PostgresRollup
 
 INTERVAL_SECONDS: Final = 10.0
 MOST_TYPES: Final = 200
@@ -18,14 +19,12 @@ LONGEST_TYPE: Final = 200
 Key = tuple[str, str, str]  # entity type, outcome, reason
 
 
-class Counts(Protocol):
-    def add(self, counts: Mapping[Key, int]) -> None: ...
-
-
 class Rollup:
     """Subscribe `handle`; `run` is the loop. Memory is limited: types after the first 200 count as `other`."""
 
-    def __init__(self, store: Counts, announce: Announce, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
+    def __init__(
+        self, store: PostgresRollup, announce: Announce, *, interval_seconds: float = INTERVAL_SECONDS
+    ) -> None:
         self._store = store
         self._announce = announce
         self._interval_seconds = interval_seconds

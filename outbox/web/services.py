@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
-from uuid import UUID
 
 from outbox.errors import DependencyDown, OutboxError
 from outbox.ops.audit import AuditDesk, AuditPage
@@ -34,9 +33,8 @@ from outbox.policy.reindex import Rebuild
 from outbox.ports import Finding
 
 FRESH_SECONDS: Final = 2.0
-# A reading that takes 300 ms comes every 3 s: watching takes a tenth of one connection's time at most.
+# A reading that takes 300 ms comes every 3 s at most: a tenth of one connection's time.
 REST: Final = 10.0
-WATCHED_SECONDS: Final = 30.0
 # After this an old reading says more wrong than right.
 USEFUL_SECONDS: Final = 300.0
 
@@ -65,25 +63,21 @@ class Shared(Generic[T]):
         self._reading = threading.Lock()
         self._last: tuple[float, T] | None = None
         self._every = fresh_seconds
-        self._asked = float("-inf")
         self._problem = ""
-        self._watcher: threading.Thread | None = None
 
     def __call__(self) -> SharedReading[T]:
         """Raises DependencyDown only where there is nothing useful to show instead."""
-        self._asked = self._clock()
         if not self._is_fresh():
             self._read_or_wait()
-        self._watch()
         return self._kept()
 
     def forget(self) -> None:
         """After an act of a person, who wants to see what it did: the next request waits for a new reading."""
         if self._last is not None:
-            self._last = (self._clock() - 2 * self._every, self._last[1])
+            self._last = (self._clock() - self._every, self._last[1])
 
     def _is_fresh(self) -> bool:
-        return self._last is not None and self._age() < 2 * self._every
+        return self._last is not None and self._age() < self._every
 
     def _read_or_wait(self) -> None:
         """The first request reads. The others take what is there; where nothing is, they wait for the first."""
@@ -105,21 +99,6 @@ class Shared(Generic[T]):
         self._every = max(self._fresh_seconds, REST * (self._clock() - began))
         self._last, self._problem = (self._clock(), value), ""
 
-    def _watch(self) -> None:
-        if self._watcher is None or not self._watcher.is_alive():
-            self._watcher = threading.Thread(target=self._keep_watching, name="sampler", daemon=True)
-            self._watcher.start()
-
-    def _keep_watching(self) -> None:
-        while self._clock() - self._asked < WATCHED_SECONDS:
-            time.sleep(self._every)
-            with self._reading:
-                try:
-                    self._read()
-                except Exception as away:
-                    # At the end of the process the pool is closed under us; nobody is left to read this then.
-                    self._problem = away.message if isinstance(away, OutboxError) else "It could not be read again."
-
     def _kept(self) -> SharedReading[T]:
         assert self._last is not None
         return SharedReading(self._last[1], self._age(), self._problem)
@@ -130,19 +109,16 @@ class Shared(Generic[T]):
 
 
 AT_ONCE: Final = 3  # a fourth waits; its lease may run out meanwhile, and a daemon takes it
-FOLLOW_SECONDS: Final = 0.5
 log = logging.getLogger("outbox.web")
 
 
 class ReplayDispatching:
+    """Daemons follow the replays to their end (`daemon/replay_chore`)."""
+
     def __init__(self, replays: ReplayDesk) -> None:
         self._replays = replays
         self._stop = threading.Event()
-        self._wake = threading.Event()
-        self._followed: set[UUID] = set()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="replay")
-        self._follower = threading.Thread(target=self._follow, name="replay-follower", daemon=True)
-        self._follower.start()
 
     def start(self, created: Created) -> None:
         """Returns at once."""
@@ -152,40 +128,17 @@ class ReplayDispatching:
     def run(self, created: Created) -> None:
         """Returns when the rows have moved: for a single event, whose state is the answer."""
         self._replays.dispatch(created, stop=self._stop)
-        self.follow(created.batch.id)
-
-    def follow(self, id: UUID) -> None:
-        self._followed.add(id)
-        self._wake.set()
 
     def close(self) -> None:
         """Lets go of what is under way."""
         self._stop.set()
-        self._wake.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._follower.join(5)
 
     def _run(self, created: Created) -> None:
         try:
             self.run(created)
         except OutboxError as error:
             log.warning("replay %s was left to a daemon: %s", created.batch.id, error.detail or error.message)
-
-    def _follow(self) -> None:
-        while not self._stop.is_set():
-            self._wake.wait(None if not self._followed else FOLLOW_SECONDS)
-            self._wake.clear()
-            for id in tuple(self._followed):
-                self._check(id)
-
-    def _check(self, id: UUID) -> None:
-        """One check, if it is due. A check that fails is never a failed batch."""
-        try:
-            if self._replays.follow(id).is_over:
-                self._followed.discard(id)
-        except OutboxError as error:
-            log.warning("replay %s could not be checked: %s", id, error.detail or error.message)
-            self._stop.wait(FOLLOW_SECONDS)
 
 
 RECENT: Final = 20

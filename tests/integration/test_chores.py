@@ -211,7 +211,8 @@ def test_an_error_that_waiting_does_not_cure_fails_the_batch(connection: psycopg
 def test_one_daemon_tells_of_every_discard_whoever_did_it(connection: psycopg.Connection, pool: Database) -> None:
     one, by_hand = events(connection, 2)
     events(connection, 30, entity_type="junk", prefix="j")
-    desk = DiscardDesk(PostgresDiscards(pool))
+    discards = PostgresDiscards(pool)
+    desk = DiscardDesk(discards.discard, discards.flush)
     desk.discard(one, ALICE, "test data")
     flushed = desk.flush(EventFilter(entity_type="junk"), 30, ALICE, "junk", "bob")
     connection.execute("update search_outbox_events set status = 'discarded' where id = %s", [by_hand])

@@ -22,7 +22,8 @@ def pool(database: str) -> Iterator[Database]:
 
 @pytest.fixture
 def desk(pool: Database) -> DiscardDesk:
-    return DiscardDesk(PostgresDiscards(pool))
+    discards = PostgresDiscards(pool)
+    return DiscardDesk(discards.discard, discards.flush)
 
 
 def test_a_discarded_event_stays_with_its_failure_and_comes_back_by_a_replay(

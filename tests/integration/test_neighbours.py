@@ -110,7 +110,8 @@ def test_any_value_in_any_column_leaves_its_neighbours_alone(queue: EventTable, 
     assert len(replay_desk(queue.pool()).replay_many(failed, ALICE, "again").replayed) == len(failed)
     queue.connection.execute("update search_outbox_events set status = 'failed' where status = 'pending'")
     n = queue.counts()["failed"]
-    assert DiscardDesk(PostgresDiscards(queue.pool())).flush(EventFilter(), n, ALICE, "enough", "bob").count == n
+    discards = PostgresDiscards(queue.pool())
+    assert DiscardDesk(discards.discard, discards.flush).flush(EventFilter(), n, ALICE, "enough", "bob").count == n
 
 
 class Locked:
@@ -364,7 +365,9 @@ def test_a_sweep_that_meets_its_time_limit_says_so_and_goes_on_in_smaller_pages(
 ) -> None:
     queue.produce("stray", status="processing")
     reclaims, facts = queue.reclaims(), list[Fact]()
-    reclaimer = Reclaimer(reclaims, facts.append, Time(), interval_seconds=5.0, heartbeat_seconds=20.0)
+    reclaimer = Reclaimer(
+        reclaims.step, reclaims.sweep, facts.append, Time(), interval_seconds=5.0, heartbeat_seconds=20.0
+    )
     with monkeypatch.context() as limited:
         limited.setattr("outbox.store.workers.SWEEP_TIMEOUT_MS", 100)
         someone = Locked(queue, "lock table search_outbox_events in access exclusive mode")

@@ -411,9 +411,9 @@ def test_old_replays_and_deliveries_are_forgotten(connection: psycopg.Connection
     assert row is not None
     replay_desk(pool).replay_one(row[0], ALICE, "x")
     store = replay_desk(pool).store
-    assert store.forget(timedelta(0), 10) == 0  # type: ignore[attr-defined]
+    assert store.forget(timedelta(0), 10) == 0
     connection.execute("update search_outbox_replays set settled_at = now() - interval '1 hour', status = 'settled'")
-    assert store.forget(timedelta(minutes=1), 10) == 1  # type: ignore[attr-defined]
+    assert store.forget(timedelta(minutes=1), 10) == 1
     assert connection.execute("select count(*) from search_outbox_replay_items").fetchone() == (0,)
 
 

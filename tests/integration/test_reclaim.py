@@ -26,7 +26,8 @@ class Watch:
     def __init__(self, queue: EventTable, heartbeat_seconds: float = 1.0, **options: Any) -> None:
         self.facts: list[Fact] = []
         self.clock = Time()
-        self.reclaimer = Reclaimer(queue.reclaims(**options), self.facts.append, self.clock, 5.0, heartbeat_seconds)
+        reclaims = queue.reclaims(**options)
+        self.reclaimer = Reclaimer(reclaims.step, reclaims.sweep, self.facts.append, self.clock, 5.0, heartbeat_seconds)
         self.reclaimer._next_sweep = 10.0**9
         self.reclaimer._connected_since = self.clock.now - 100
 

@@ -83,7 +83,7 @@ class Away:
 
 def test_counts_that_could_not_be_written_go_with_the_next() -> None:
     heard: list[Any] = []
-    store = Away()
+    store: Any = Away()
     rollup = Rollup(store, heard.append)
     rollup.handle(settled({("article", "done", ""): 3}))
     rollup.flush()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -58,7 +59,7 @@ class Moving(World):
         )
         if fuse is not None:
             store, documents = Mortal(store, fuse), Mortal(documents, fuse)
-        return TypesDesk(store, documents, has_records=False, rest=lambda _: None)
+        return TypesDesk(store, documents.any_of, documents.bring_over, has_records=False, rest=lambda _: None)
 
     def set(self, about: EntityType, fuse: list[int] | None = None) -> EntityType | None:
         return self.types(fuse).set("article", about, ALICE, "why", lambda _: None)
@@ -114,9 +115,7 @@ def test_a_batch_from_before_is_waited_for(moving: Moving) -> None:
     said: list[str] = []
     desk = moving.types()
     rest: Callable[[float], object] = lambda _: moving.worker.projector.project(claimed, 0)  # noqa: E731
-    TypesDesk(desk.store, desk.documents, has_records=False, rest=rest).set(
-        "article", BY_VIEW, ALICE, "why", said.append
-    )
+    replace(desk, rest=rest).set("article", BY_VIEW, ALICE, "why", said.append)
     moving.project()
     assert said == ["waiting for 1 batches from before"]
     assert moving.titles() == WANTED

@@ -258,7 +258,7 @@ def test_410_disables_the_address_until_a_redelivery_succeeds(
     sending.send(there.url, "second")
     assert sending.results() == ["given_up"]
     assert len(there.got) == 1  # nothing more is sent there
-    desk = WebhookDesk(sending.store, lambda *_: Posted(200))
+    desk = WebhookDesk(sending.store.page, sending.store.redeliver, lambda *_: Posted(200))
     page = desk.page()
     assert [(each.status, each.disabled) for each in page.deliveries] == [("disabled", True)] * 2
     assert there.url not in str(page)
@@ -351,7 +351,9 @@ def test_a_settled_replay_enqueues_one_delivery_in_its_own_transaction(
 def test_a_test_message_says_how_the_receiver_answered(pool: Database, receive: Receive) -> None:
     there = receive(204, 500)
     store = PostgresWebhooks(pool)
-    desk = WebhookDesk(store, lambda u, h, b: post(u, h, b, 1.0, ["127.0.0.1"]), there.url, SECRET)
+    desk = WebhookDesk(
+        store.page, store.redeliver, lambda u, h, b: post(u, h, b, 1.0, ["127.0.0.1"]), there.url, SECRET
+    )
     assert desk.test().ok
     tried = desk.test()
     assert (tried.ok, tried.status, tried.error) == (False, 500, "answered 500")

@@ -349,7 +349,8 @@ class Wire:
 
 def a_reclaimer(stage_queue: EventTable, clock: Time, facts: Callable[[Fact], None]) -> Reclaimer:
     """One that has been connected for long, so that silence counts as evidence."""
-    reclaimer = Reclaimer(stage_queue.reclaims(), facts, clock, 5.0, 20.0)
+    reclaims = stage_queue.reclaims()
+    reclaimer = Reclaimer(reclaims.step, reclaims.sweep, facts, clock, 5.0, 20.0)
     reclaimer._connected_since = clock.now - 10_000
     return reclaimer
 

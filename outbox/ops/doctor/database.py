@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import DatabaseDown
 from outbox.ops.status import QueueStatus, age
-from outbox.policy.coverage import Coverage
 from outbox.policy.replica import ReplicaFacts
-from outbox.policy.schema import SchemaStatus
-from outbox.ports import AttachmentFacts, EventLogFacts, Finding, Level, Pooled
+from outbox.ports import Finding, Level, Pooled
+
+if TYPE_CHECKING:
+    from outbox.store.doctor import PostgresDoctor
 
 OLDEST_SUPPORTED: Final = 150_000
 MOST_APART_SECONDS: Final = 2.0
@@ -41,32 +42,7 @@ class DoctorSettings:
     most_bytes: int | None = None  # of a document; None: not asked
 
 
-class DoctorStore(Protocol):
-    """What PostgreSQL says of itself, of documents, of attached tables and of the event log."""
-
-    def server(self) -> Row: ...
-    def pooler(self) -> Pooled: ...
-    def schema(self) -> SchemaStatus: ...
-    def lacking_privileges(self) -> Sequence[Row]: ...
-    def missing_roles(self) -> Sequence[str]: ...
-    def may_create(self) -> Sequence[Row]: ...
-    def most_bytes(self) -> int: ...
-    def view_columns(self) -> Mapping[str, str]: ...
-    def coverage(self) -> Coverage: ...
-    def unsupported_ids(self) -> str | None: ...
-    def needs_the_view(self) -> bool: ...
-    def lookup_scans(self) -> Sequence[Row]: ...
-    def declared(self) -> Sequence[Row]: ...
-    def sequence_behind(self) -> tuple[int, int] | None: ...
-    def version_raised(self) -> Row | None: ...
-    def equal_versions(self) -> Sequence[Row]: ...
-    def done_lately(self) -> Sequence[Row]: ...
-    def version_known(self, entity_type: str, entity_id: str, version: int) -> bool: ...
-    def attachments(self) -> Sequence[AttachmentFacts]: ...
-    def event_log(self, slot: str) -> EventLogFacts | None: ...
-
-
-def server(store: DoctorStore, wanted: DoctorSettings) -> Iterator[Finding]:
+def server(store: PostgresDoctor, wanted: DoctorSettings) -> Iterator[Finding]:
     before = time.time()
     about = store.server()
     after = time.time()
@@ -147,7 +123,7 @@ def _limit(milliseconds: int) -> str:
     return f"{milliseconds / 1000:g} s" if milliseconds else "none"
 
 
-def schema(store: DoctorStore, wanted: DoctorSettings) -> Iterator[Finding]:
+def schema(store: PostgresDoctor, wanted: DoctorSettings) -> Iterator[Finding]:
     status = store.schema()
     if not status.schema.ok:
         yield Finding("schema", Level.BAD, str(status.schema).removesuffix(status.schema.remedy), status.schema.remedy)
@@ -174,7 +150,7 @@ def _parts(parts: Mapping[str, bool], wanted: DoctorSettings) -> Iterator[Findin
         yield Finding("notify", Level.WARN, detail, "Run `outbox migrate --notify`.")
 
 
-def privileges(store: DoctorStore) -> Iterator[Finding]:
+def privileges(store: PostgresDoctor) -> Iterator[Finding]:
     """Whoever runs this may be the daemon's role, or a person's: what it may do tells which."""
     rows = store.lacking_privileges()
     lacking = [f"{row['privilege']} on {row['relation']}" for row in rows if row["work"] == "projector"]
@@ -193,7 +169,7 @@ def privileges(store: DoctorStore) -> Iterator[Finding]:
         yield Finding("privileges", Level.BAD, f"this role lacks {', '.join(lacking)}", remedy)
 
 
-def roles(store: DoctorStore) -> Iterator[Finding]:
+def roles(store: PostgresDoctor) -> Iterator[Finding]:
     missing = store.missing_roles()
     if missing:
         remedy = "As a role that may create roles: `select search_outbox_grant_roles();` (docs/security.md)."
@@ -202,7 +178,7 @@ def roles(store: DoctorStore) -> Iterator[Finding]:
         yield Finding("roles", Level.OK, "producer, projector, operator and reader are there")
 
 
-def creators(store: DoctorStore) -> Iterator[Finding]:
+def creators(store: PostgresDoctor) -> Iterator[Finding]:
     """A function that fits a call better than PostgreSQL's own runs with the rights of whoever runs our queries. BAD
     only where somebody can log in and do it: PUBLIC's right, which databases have that began before PostgreSQL 15,
     harms nobody where the owner is alone."""

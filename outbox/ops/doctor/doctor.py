@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outbox.errors import OutboxError
 from outbox.ops.doctor import database, documents, event_log
-from outbox.ops.doctor.database import DoctorSettings, DoctorStore
+from outbox.ops.doctor.database import DoctorSettings
 from outbox.ops.status import QueueStatus
 from outbox.ports import CreatedIndex, Finding, Level
+
+if TYPE_CHECKING:
+    from outbox.store.doctor import PostgresDoctor
 
 Check = Callable[[], Iterable[Finding]]
 
@@ -24,7 +27,7 @@ class Doctor:
     """`connect` raises when PostgreSQL is down; `elasticsearch` says why the other server is, or its version."""
 
     connect: Callable[[], None]
-    store: DoctorStore
+    store: PostgresDoctor
     queue: Callable[[], QueueStatus]
     elasticsearch: Callable[[], Finding]
     index_check: Callable[[str], Iterable[Finding]]

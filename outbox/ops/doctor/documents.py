@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from outbox.ops.doctor.database import DoctorStore
 from outbox.policy import coverage
 from outbox.ports import AttachmentFacts, Finding, Level
+
+if TYPE_CHECKING:
+    from outbox.store.doctor import PostgresDoctor
 
 VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document")
 MOST_NAMED: Final = 3
@@ -20,7 +22,7 @@ Versions = Callable[[str, Sequence[Row]], list[int | None]]  # (index, entities)
 IndexOf = Callable[[str], str]
 
 
-def view(store: DoctorStore, name: str) -> Iterator[Finding]:
+def view(store: PostgresDoctor, name: str) -> Iterator[Finding]:
     columns = store.view_columns()
     if not columns:
         if store.needs_the_view():
@@ -65,7 +67,7 @@ def _lookup(scans: Sequence[Row], name: str) -> Finding:
     return Finding("lookup", Level.WARN, f"every lookup in {name} reads the whole of {tables}", remedy)
 
 
-def covered(store: DoctorStore, name: str) -> Iterator[Finding]:
+def covered(store: PostgresDoctor, name: str) -> Iterator[Finding]:
     """Every table and column that the view reads is attached, or somebody said why it need not be."""
     found = store.coverage()
     if forgotten := [each.shown for each in found.forgotten]:
@@ -79,7 +81,7 @@ def covered(store: DoctorStore, name: str) -> Iterator[Finding]:
         yield Finding("ignored", Level.OK, said)
 
 
-def types(store: DoctorStore) -> Iterator[Finding]:
+def types(store: PostgresDoctor) -> Iterator[Finding]:
     """What keeps each entity type is declared; a change of it has to be carried through."""
     rows = store.declared()
     if moving := [row["entity_type"] for row in rows if row["moving"]]:
@@ -92,7 +94,7 @@ def types(store: DoctorStore) -> Iterator[Finding]:
     yield Finding("types", Level.OK, f"entity types: {told or 'none declared yet'} (`outbox types`)")
 
 
-def sequence_behind(store: DoctorStore) -> Iterator[Finding]:
+def sequence_behind(store: PostgresDoctor) -> Iterator[Finding]:
     behind = store.sequence_behind()
     if behind is not None:
         last, given_out = behind
@@ -101,7 +103,7 @@ def sequence_behind(store: DoctorStore) -> Iterator[Finding]:
         yield Finding("sequence", Level.BAD, detail, remedy)
 
 
-def version_raised(store: DoctorStore) -> Iterator[Finding]:
+def version_raised(store: PostgresDoctor) -> Iterator[Finding]:
     row = store.version_raised()
     if row is None:
         yield Finding("sequence", Level.OK, "the version sequence was not moved (newest acts checked)")
@@ -116,7 +118,7 @@ def version_raised(store: DoctorStore) -> Iterator[Finding]:
     )
 
 
-def equal_versions(store: DoctorStore) -> Iterator[Finding]:
+def equal_versions(store: PostgresDoctor) -> Iterator[Finding]:
     rows = store.equal_versions()
     if not rows:
         yield Finding("versions", Level.OK, "no two events of one entity share a version (newest ones checked)")
@@ -126,7 +128,7 @@ def equal_versions(store: DoctorStore) -> Iterator[Finding]:
     yield Finding("versions", Level.WARN, f"events of one entity share a version: {told}", remedy)
 
 
-def versions_ahead(store: DoctorStore, versions: Versions, index_of: IndexOf) -> Iterator[Finding]:
+def versions_ahead(store: PostgresDoctor, versions: Versions, index_of: IndexOf) -> Iterator[Finding]:
     """Documents whose version no event knows: newer events of theirs would be taken for old ones."""
     rows = store.done_lately()
     by_target: dict[str, list[Row]] = {}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import Conflict, DependencyDown, OutboxError
 from outbox.ops.reindex.copier import Copier
-from outbox.ops.reindex.document_pairs import TruthSource
 from outbox.ops.reindex.parallel import Parallel
 from outbox.ops.reindex.rebuild_steps import PartwiseWish, dead_owner
 from outbox.policy import inputs as read
@@ -17,6 +16,10 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.rebuild_parts import PartsProgress, Work, WorkKind
 from outbox.policy.reindex import BackfillRun
 from outbox.ports import Refusal
+
+if TYPE_CHECKING:
+    from outbox.store.reindex import PostgresBackfills
+    from outbox.store.truth import PostgresTruth
 
 BUSY_RATE: Final = 2_000.0  # documents per second while events wait for the projectors
 
@@ -42,24 +45,13 @@ class NothingToResume(Conflict):
     """There is no backfill that stopped half-way. Start one with `outbox backfill`; nothing was changed."""
 
 
-class Backfills(Protocol):
-    def begin(self, dead_owner: str | None, **about: object) -> BackfillRun | None: ...
-    def newest(self) -> BackfillRun | None: ...
-    def take(self, id: int, dead_owner: str | None) -> BackfillRun | None: ...
-    def wrote_page(
-        self, id: int, cursor: Mapping[str, Any] | None, written: int, newer: int, refusals: Sequence[Refusal]
-    ) -> bool: ...
-    def gather(self, id: int, now: PartsProgress) -> bool: ...
-    def end(self, id: int, status: str, error: str | None = None, entries: Sequence[Entry] = ()) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class BackfillDesk:
     """`declare` answers which of these types the view keeps, after it has declared those that nobody had. `note`
     notes where the index holds documents of these types, and answers what it cannot follow."""
 
-    backfills: Backfills
-    view: Callable[[], TruthSource]
+    backfills: PostgresBackfills
+    view: Callable[[], PostgresTruth]
     declare: Callable[[Sequence[str], Actor], Sequence[str]]
     note: Callable[[Sequence[str], Actor], Iterator[Sequence[Refusal]]]
     estimate: Callable[[Sequence[str]], int]

@@ -1,48 +1,21 @@
 """Reads the two sides of a comparison: PostgreSQL's truth of an entity and what the index holds. Writes nothing."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from outbox.ops.reindex.mismatches import Mismatch, Recheck
 from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth, fields_of, is_elsewhere, judge, seen_of
 from outbox.policy.naming import Naming
 
+if TYPE_CHECKING:
+    from outbox.sink.scan import ElasticScan
+    from outbox.store.truth import PostgresTruth
+
 PORTION_BYTES: Final = 4 * 1024 * 1024
-
-
-class TruthSource(Protocol):
-    """PostgreSQL's side: the view or, for types that payloads keep, each entity's newest event. Every call is a short
-    snapshot of its own."""
-
-    @property
-    def by_entity(self) -> bool: ...
-    def types(self) -> Sequence[str]: ...
-    def out_of_sight(self) -> Sequence[str]: ...
-    def kept_by_view(self, entity_type: str) -> bool: ...
-    def routed_by_view(self) -> bool: ...
-    def keys(self, entity_type: str, after: str | None, limit: int, until: str | None = None) -> Sequence[str]: ...
-    def present(self, keys: Sequence[Key]) -> frozenset[Key]: ...
-    def load(self, keys: Sequence[Key], *, whole: bool = False, by_scan: bool = False) -> Sequence[Truth]: ...
-    def backlog_waits(self) -> bool: ...
-    def open_of(self, keys: Sequence[Key]) -> frozenset[Key]: ...
-    def failed_of(self, keys: Sequence[Key]) -> Mapping[Key, int]: ...
-
-
-class IndexScan(Protocol):
-    """Elasticsearch's side."""
-
-    def count(self, index: str) -> int: ...
-    def refresh(self, index: str) -> None: ...
-    def is_routed(self, index: str) -> bool: ...
-    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> Mapping[str, Sequence[HeldDocument]]: ...
-    def known(self, index: str, ids: Sequence[str], *, routed: bool = False) -> set[str]: ...
-    def scan(self, index: str) -> Iterator[Sequence[HeldDocument]]: ...
-    def open_slices(self, index: str, wanted: int) -> Sequence[Mapping[str, Any]]: ...
-    def close_slices(self, slices: Sequence[Mapping[str, Any]]) -> None: ...
-    def scan_slice(self, place: Mapping[str, Any]) -> Iterator[Sequence[HeldDocument]]: ...
-    def sample(self, index: str, number: int, seed: int) -> Sequence[HeldDocument]: ...
 
 
 class EventsOnTheWay(Protocol):
@@ -58,11 +31,11 @@ class EventsOnTheWay(Protocol):
 
 @dataclass(slots=True)
 class DocumentPairs:
-    source: TruthSource
-    documents: IndexScan
+    source: PostgresTruth
+    documents: ElasticScan
     naming: Naming
     routed: dict[str, bool] = field(default_factory=dict)
-    primary: TruthSource | None = None  # where `source` is a replica: differences are judged by this one
+    primary: PostgresTruth | None = None  # where `source` is a replica: differences are judged by this one
     on_the_way: EventsOnTheWay | None = None  # where they come by Kafka
     remark: str = ""  # what limits all that is read
 
@@ -74,12 +47,12 @@ class DocumentPairs:
         return count
 
     @property
-    def decisive(self) -> TruthSource:
+    def decisive(self) -> PostgresTruth:
         """A replica may lag behind both the primary and the index, so that what differs there need not be wrong."""
         return self.primary or self.source
 
     def both(
-        self, index: str, keys: Sequence[Key], source: TruthSource | None = None
+        self, index: str, keys: Sequence[Key], source: PostgresTruth | None = None
     ) -> Iterator[tuple[Truth, Sequence[HeldDocument]]]:
         """PostgreSQL first: a change in between shows as a document that is newer, never as one that is lost."""
         asked = source or self.source
@@ -89,7 +62,7 @@ class DocumentPairs:
             for id, truth in zip(ids, portion, strict=True):
                 yield truth, sorted(found.get(id, ()), key=partial(_order, truth))
 
-    def _portions(self, truths: Iterable[Truth], source: TruthSource) -> Iterator[list[Truth]]:
+    def _portions(self, truths: Iterable[Truth], source: PostgresTruth) -> Iterator[list[Truth]]:
         """What can be held in memory together with its other half; a large document is loaded alone."""
         portion: list[Truth] = []
         weight = 0

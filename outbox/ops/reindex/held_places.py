@@ -1,10 +1,12 @@
 """Notes where an index holds documents, so that whoever writes them next removes them from there. Deletes nothing."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from outbox.ops.reindex.copier import TOO_HIGH
-from outbox.ops.reindex.document_pairs import IndexScan
 from outbox.placing import PlaceBook
 from outbox.policy.audit import Actor
 from outbox.policy.drift import HeldDocument, Key
@@ -13,10 +15,13 @@ from outbox.policy.naming import Naming
 from outbox.policy.places import NotedPlace
 from outbox.ports import Refusal
 
+if TYPE_CHECKING:
+    from outbox.sink.scan import ElasticScan
+
 
 @dataclass(frozen=True, slots=True)
 class HeldPlaces:
-    documents: IndexScan
+    documents: ElasticScan
     naming: Naming
     book: PlaceBook
     raise_version: Callable[[int, Actor], object]

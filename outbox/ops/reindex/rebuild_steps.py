@@ -12,22 +12,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from outbox.errors import Conflict, OutboxError
 from outbox.ops.reindex.comparison import Progress
 from outbox.ops.reindex.copier import Copier, SecondIndexLost
 from outbox.ops.reindex.losses import Losses
 from outbox.ops.reindex.verify import Verification, Verify, VerifyOptions
-from outbox.policy.audit import Entry
 from outbox.policy.drift import DRIFT, DriftFinding
 from outbox.policy.rebuild_parts import PartsProgress, Work, WorkKind
 from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep
-from outbox.ports import AliasState, Clock, Refusal
+from outbox.ports import Clock, Refusal
 
 if TYPE_CHECKING:
     from outbox.ops.reindex.parallel import Parallel
+    from outbox.sink.new_index import ElasticNewIndex
+    from outbox.store.reindex import PostgresRebuilds
 
 
 class NotNow(Conflict):
@@ -78,43 +78,6 @@ class OutOfSight(OutboxError):
     exit_code = 78
 
 
-class RebuildStore(Protocol):
-    def begin(self, **about: object) -> Rebuild | None: ...
-    def newest(self) -> Rebuild | None: ...
-    def take(self, id: int, dead_owner: str | None = None) -> Rebuild | None: ...
-    def let_go(self, id: int) -> None: ...
-    def advance(
-        self,
-        rebuild: Rebuild,
-        step: str,
-        status: str | None = None,
-        *,
-        mirrors: Sequence[str] | None = None,
-        reset: bool = False,
-        verification_id: int | None = None,
-        error: str | None = None,
-        entries: Sequence[Entry] = (),
-    ) -> Rebuild | None: ...
-    def wrote_page(self, id: int, cursor: Mapping[str, Any], written: int) -> int | None: ...
-    def gather(self, id: int, written: int) -> int | None: ...
-    def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None: ...
-    def give_up(self, rebuild: Rebuild, why: str) -> None: ...
-
-
-class NewIndex(Protocol):
-    def count(self, index: str) -> int: ...
-    def alias(self, target: str) -> AliasState: ...
-    def names(self, target: str) -> Sequence[str]: ...
-    def exists(self, index: str) -> bool: ...
-    def mappings(self, index: str) -> Mapping[str, Any]: ...
-    def settings(self, index: str) -> Mapping[str, Any]: ...
-    def create(self, index: str, mappings: Mapping[str, Any], settings: Mapping[str, Any]) -> None: ...
-    def remove(self, index: str) -> None: ...
-    def refresh(self, index: str) -> None: ...
-    def remember_deletes_as_usual(self, index: str) -> None: ...
-    def swap(self, target: str, old: str, new: str) -> None: ...
-
-
 class PartwiseWish(NamedTuple):
     """A work that is to be done in parts: of which types, about how many documents, how fast at most, by whom."""
 
@@ -142,8 +105,8 @@ class Choices:
 
 @dataclass(slots=True)
 class RebuildSteps:
-    rebuilds: RebuildStore
-    indices: NewIndex
+    rebuilds: PostgresRebuilds
+    indices: ElasticNewIndex
     crew: WorkerBarrier
     verify: Verify
     search_losses: Callable[[Rebuild, float, Callable[[int], None]], Losses]
@@ -333,16 +296,9 @@ RENEW_SECONDS: Final = 3.0
 RECLAIM_SECONDS: Final = 2.0
 
 
-class RebuildWorkers(Protocol):
-    def renew(self, id: int) -> bool: ...
-    def unconfirmed(self, revision: int) -> Sequence[str]: ...
-    def now(self) -> datetime: ...
-    def older_leases(self, moment: datetime) -> Sequence[tuple[str, int]]: ...
-
-
 @dataclass(slots=True)
 class WorkerBarrier:
-    workers: RebuildWorkers
+    workers: PostgresRebuilds
     reclaim: Callable[[], object]  # takes back leases that ran out: without a daemon nobody else would
     say: Callable[[str], None] = lambda _: None
     clock: Clock = time.monotonic

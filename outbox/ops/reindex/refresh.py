@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
 from outbox.errors import UsageError
 from outbox.ops.reindex.backfill import NotKeptByView
-from outbox.ops.reindex.document_pairs import TruthSource
 from outbox.ops.reindex.pacing import JobPace
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import Key
 from outbox.policy.inputs import BadRequest
 
+if TYPE_CHECKING:
+    from outbox.store.truth import PostgresTruth
+    from outbox.store.view_shape import ViewKeys
+
 A_STEP: Final = 500
 DEFAULT_RATE: Final = 1_000.0
 LONGEST_CONDITION: Final = 2_000
-
-
-class KeySource(Protocol):
-    def check(self, condition: str) -> None: ...
-    def keys(self, entity_type: str, after: str | None, limit: int, condition: str = ...) -> Sequence[str]: ...
-    def count(self, entity_type: str, condition: str = ...) -> int: ...
-    def no_ids(self, ids: Sequence[str]) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +46,8 @@ class Refreshed:
 
 @dataclass(frozen=True, slots=True)
 class RefreshDesk:
-    view: KeySource
-    truth: Callable[[], TruthSource]
+    view: ViewKeys
+    truth: Callable[[], PostgresTruth]
     refresh: Callable[[str, Sequence[str], Entry], int]  # (type, ids, audit row) -> how many were written
 
     def types(self, wanted: Sequence[str]) -> list[str]:

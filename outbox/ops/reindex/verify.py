@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import OutboxError, UsageError
 from outbox.ops.reindex.comparison import ComparedTarget, Comparison, Progress
@@ -15,6 +15,7 @@ from outbox.policy.drift import DRIFT, DriftFinding, DriftReport, Kind, totals
 
 if TYPE_CHECKING:
     from outbox.ops.reindex.partwise_verify import PartwiseVerify
+    from outbox.store.reindex import PostgresVerifications
 
 DEFAULT_RATE: Final = 2_000.0
 MOST_SAMPLE: Final = 10_000
@@ -24,12 +25,6 @@ Row = Mapping[str, Any]
 
 class Enough(Exception):
     """Raised by whoever takes findings and wants no more."""
-
-
-class VerificationLog(Protocol):
-    def begin(self, **about: object) -> int: ...
-    def counts(self, id: int, report: DriftReport, status: str = "running", error: str | None = None) -> None: ...
-    def lately(self, limit: int) -> Sequence[Row]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,7 @@ class Verification:
 @dataclass(frozen=True, slots=True)
 class Verify:
     sides: Callable[[], DocumentPairs]
-    log: VerificationLog
+    log: PostgresVerifications
     targets: Sequence[str]
     in_parts: PartwiseVerify | None = None
 
@@ -144,7 +139,7 @@ class Verify:
 class _Keeping:
     """Passes progress on, and keeps it every two seconds for readers elsewhere."""
 
-    log: VerificationLog
+    log: PostgresVerifications
     id: int
     report: DriftReport
     on_progress: Callable[[Progress], None]

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
@@ -33,7 +32,9 @@ from outbox.policy.replay import (
     step_rows,
 )
 from outbox.policy.webhook import bad_url, is_allowed
-from outbox.ports import ReplaySteps
+
+if TYPE_CHECKING:
+    from outbox.store.replays import PostgresReplays
 
 MOST_SHOWN: Final = 500
 CHECK_SECONDS: Final = 0.25
@@ -42,22 +43,6 @@ AWAY_WAITS: Final = (0.2, 1.0, 3.0)  # a short outage is waited for; after a lon
 T = TypeVar("T")
 Row = Mapping[str, Any]
 Tell = Callable[[Dispatched], None]
-
-
-class Replays(ReplaySteps, Protocol):
-    def create(
-        self,
-        lease: ReplayLease,
-        about: Mapping[str, Any],
-        asked: EventFilter,
-        limit: int,
-        *,
-        pinned: Sequence[UUID] = (),
-    ) -> int | None: ...
-    def cancel(self, id: UUID, actor: Actor, reason: str) -> ReplayBatch | None: ...
-    def by_client(self, client_id: str) -> ReplayBatch | None: ...
-    def page(self, before: datetime, before_id: UUID, limit: int, *, live: bool) -> Sequence[ReplayBatch]: ...
-    def items(self, id: UUID, limit: int) -> Sequence[Row]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +91,7 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class ReplayDesk:
-    store: Replays
+    store: PostgresReplays
     allowed_hosts: Sequence[str] = ()
     max_polls: int = 20
     rows_a_step: int = 500

@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
 from outbox.errors import UsageError
-from outbox.ops.failures import Failures
 from outbox.ops.replay.desk import limit_of
 from outbox.policy import inputs
 from outbox.policy.event import REFRESH
 from outbox.policy.inputs import NONE, EventFilter, given
 from outbox.policy.replay import MOST_ROWS
+
+if TYPE_CHECKING:
+    from outbox.store.failures import PostgresFailures
 
 FORMAT: Final = "outbox-replay-plan/1"
 SAMPLE: Final = 20
@@ -51,7 +53,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    failures: Failures
+    failures: PostgresFailures
     versions: Versions | None = None
 
     def plan(self, asked: EventFilter, limit: int | None = None, *, pin: bool = False) -> Plan:

@@ -42,7 +42,8 @@ class Store:
 def a_reclaimer(store: Store | None = None) -> tuple[Reclaimer, list[Fact], Time]:
     facts: list[Fact] = []
     clock = Time()
-    return Reclaimer(store or Store(), facts.append, clock, 5.0, 10.0), facts, clock
+    store = store or Store()
+    return Reclaimer(store.step, store.sweep, facts.append, clock, 5.0, 10.0), facts, clock
 
 
 def dead_pid() -> int:

@@ -1,44 +1,32 @@
-"""The progress of a download: one rewritten line on a terminal, a few lines elsewhere."""
+"""The progress of a download: a line per tenth, on a terminal and in a log."""
 
-import io
-import sys
+import subprocess
+from typing import Any
 
 import pytest
 
-from outbox.embedded.progress import DownloadMeter
+from outbox.embedded import fetching
+from outbox.embedded.pins import Artifact, Download
+
+WANTED = Download("Elasticsearch 8.14.1", "es", (Artifact("g", "a", "1", "", 759_000_000),), 121)
 
 
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+class Maven:
+    """Ends when its download is there."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes = sizes
+
+    def wait(self, seconds: float) -> None:
+        if self.sizes:
+            raise subprocess.TimeoutExpired("mvn", seconds)
 
 
-def fetch(said: list[str]) -> None:
-    meter = DownloadMeter("fetching Elasticsearch 8.14.1", 759, said.append)
-    for done in range(0, 765, 5):
-        meter.show(done)
-    meter.close()
-
-
-def test_on_a_terminal_one_line_is_rewritten_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen, said = Screen(), list[str]()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("NO_COLOR", "1")
-    fetch(said)
-    drawn = screen.getvalue()
-    assert said == []
-    assert "\n" not in drawn
-    assert "\r\x1b[Kfetching Elasticsearch 8.14.1: 380 of 759 MB" in drawn
-    assert drawn.endswith("759 of 759 MB\r\x1b[K")
-    assert "\x1b[3" not in drawn  # no colour, with or without NO_COLOR
-
-
-@pytest.mark.parametrize("screen", [io.StringIO(), Screen()])  # a log; a terminal that cannot move its cursor
-def test_elsewhere_it_is_a_line_per_quarter(monkeypatch: pytest.MonkeyPatch, screen: io.StringIO) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "dumb")
-    fetch(said)
-    assert said == [f"fetching Elasticsearch 8.14.1: {done} of 759 MB" for done in (190, 380, 570)]
-    assert screen.getvalue() == ""
+def test_a_download_is_a_line_per_tenth(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    sizes, said = [100, *range(100, 870, 5)], list[str]()
+    maven: Any = Maven(sizes)
+    monkeypatch.setattr(fetching, "_megabytes", lambda _: sizes.pop(0))
+    fetching._show_progress(maven, WANTED, tmp_path, said.append)
+    assert said[0] == "downloading Elasticsearch 8.14.1 with Maven (only once, about 759 MB)"
+    places = (80, 155, 230, 305, 380, 460, 535, 610, 685)
+    assert said[1:] == [f"downloading Elasticsearch 8.14.1: {done} of 759 MB" for done in places]

@@ -42,7 +42,7 @@ REBUILD: Any = SimpleNamespace(id=1, revision=3)
 
 def test_confirmations_come_first_then_the_batches_of_before() -> None:
     time, told, reclaimed = Time(), list[str](), list[int]()
-    workers = FakeWorkers(late=30, batches=30)
+    workers: Any = FakeWorkers(late=30, batches=30)
     crew = WorkerBarrier(workers, lambda: reclaimed.append(1), told.append, time, time.passes)
     crew.wait(REBUILD)
     order = [word for word in workers.asked if word != "renew"]
@@ -56,7 +56,8 @@ def test_confirmations_come_first_then_the_batches_of_before() -> None:
 
 def test_a_lease_that_is_lost_ends_the_waiting() -> None:
     time = Time()
-    crew = WorkerBarrier(FakeWorkers(late=5, batches=0, ours=False), lambda: None, lambda _: None, time, time.passes)
+    workers: Any = FakeWorkers(late=5, batches=0, ours=False)
+    crew = WorkerBarrier(workers, lambda: None, lambda _: None, time, time.passes)
     with pytest.raises(HeldByAnother):
         crew.wait(REBUILD)
 
