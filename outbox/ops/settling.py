@@ -138,7 +138,7 @@ class SettleWatch:
         with self._lock:
             return list(self._waiters)
 
-    def _answer(self, found: Mapping[UUID, str]) -> None:
+    def _answer(self, found: Mapping[Subject, str]) -> None:
         now = self._clock()
         for waiter in self._present():
             status = Status(found[waiter.id]) if waiter.id in found else None

@@ -19,7 +19,7 @@ from outbox.app.settling import open_settle_watch
 from outbox.config import load_settings
 from outbox.errors import DatabaseDown, NotFound, UsageError
 from outbox.ops import settling
-from outbox.policy.event import Status
+from outbox.policy.event import EntityWait, Status
 from outbox.policy.settle import DONE
 from outbox.store.schema.migrate import migrate, status
 from tests.fixtures.console import Served
@@ -224,6 +224,10 @@ def test_an_older_installation_of_notify_is_completed(queue: EventTable, databas
     assert migrate(database, notify=True) == []
 
 
+def was_read(outbox: Outbox) -> bool:
+    return any(isinstance(w.id, EntityWait) and w.id.until for w in outbox._settle_watch()._waiters)
+
+
 class TestEntity:
     """An entity whose events triggers write: nobody has their ids."""
 
@@ -244,7 +248,7 @@ class TestEntity:
             waiting: list[Status] = []
             thread = threading.Thread(target=lambda: waiting.append(outbox.wait("article", 5, PATIENCE_SECONDS)))
             thread.start()
-            eventually(lambda: [w for w in outbox._settle_watch()._waiters if w.id.until], what="the first reading")
+            eventually(lambda: was_read(outbox), what="the first reading")
             queue.produce(entity_id="5")
             queue.connection.execute("update search_outbox_events set status = 'done' where id = %s", [first])
             thread.join(PATIENCE_SECONDS)
@@ -269,7 +273,7 @@ class TestEntity:
             states: list[Status] = []
             thread = threading.Thread(target=lambda: states.append(outbox.wait("article", 5, PATIENCE_SECONDS)))
             thread.start()
-            eventually(lambda: [w for w in outbox._settle_watch()._waiters if w.id.until], what="the first reading")
+            eventually(lambda: was_read(outbox), what="the first reading")
             queue.connection.execute(write.encode(), ["5", "refresh", fanout])
             queue.connection.execute(done.encode(), ["fanout"])
             thread.join(0.6)

@@ -5,13 +5,13 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from outbox.errors import DatabaseDown
 from outbox.ops import settling
-from outbox.ops.settling import FASTEST_SECONDS, Notified, SettleWatch, TooManyWaiters
+from outbox.ops.settling import FASTEST_SECONDS, Notified, SettleWatch, Subject, TooManyWaiters
 from outbox.policy.event import Status
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -20,11 +20,11 @@ class Table:
     """States by id, and who asked for what."""
 
     def __init__(self) -> None:
-        self.states: dict[UUID, str] = {}
-        self.asked: list[set[UUID]] = []
+        self.states: dict[Subject, str] = {}
+        self.asked: list[set[Subject]] = []
         self.down: Exception | None = None
 
-    def statuses(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
+    def statuses(self, ids: Collection[Subject]) -> Mapping[Subject, str]:
         self.asked.append(set(ids))
         if self.down is not None:
             raise self.down
