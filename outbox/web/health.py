@@ -1,11 +1,13 @@
 """Serves the daemon's three pages, /metrics, /healthz and /readyz, on its own port; judges nothing (see telemetry).
 
-Connections are not counted: on a hostile network a proxy limits them, as for the console (docs/security.md).
+A small server: few connections, no patience with slow clients.
 """
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
     from outbox.telemetry.health import Health
 
-READ_SECONDS: Final = 5.0  # for the next byte of a request: a silent client holds its thread no longer
+MOST_CONNECTIONS: Final = 8  # one thread each; a newer one ends the oldest, so that silent clients starve no probe
+READ_SECONDS: Final = 5.0  # between two bytes
+WHOLE_SECONDS: Final = 15.0  # from accept to the last byte: a byte now and then does not hold a thread for ever
 
 
 class HealthPage(NamedTuple):
@@ -98,6 +102,7 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int, pages: Pages) -> None:
         self.pages = pages
+        self._open: dict[socket.socket, float] = {}  # since when, the oldest first
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             self.address_family, _, _, _, address = found[0]
@@ -111,6 +116,8 @@ class PageServer(ThreadingHTTPServer):
         self.shutdown()
         self._thread.join(5)
         self.server_close()
+        for request in list(self._open):
+            _cut(request)
 
     def server_bind(self) -> None:
         """HTTPServer's own resolves its name in DNS, which can take seconds and is never used."""
@@ -118,8 +125,29 @@ class PageServer(ThreadingHTTPServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         TCPServer.server_bind(self)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Called after each connection and twice a second: ends the oldest of too many, and what has taken too long."""
+        connections = list(self._open.items())
+        late, surplus = time.monotonic() - WHOLE_SECONDS, len(connections) - MOST_CONNECTIONS
+        for place, (request, since) in enumerate(connections):
+            if place < surplus or since < late:
+                _cut(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing of ours is wrong when a client leaves."""
+
+
+def _cut(request: socket.socket) -> None:
+    with suppress(OSError):  # it has gone by itself
+        request.shutdown(socket.SHUT_RDWR)
 
 
 JSON: Final = "application/json"

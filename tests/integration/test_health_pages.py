@@ -16,8 +16,9 @@ from outbox.telemetry.beats import Beats
 from outbox.telemetry.health import Health, ReadyRules
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.web import health as health_pages
-from outbox.web.health import HealthPage, PageServer
+from outbox.web.health import MOST_CONNECTIONS, HealthPage, PageServer
 from tests.fixtures.processes import http_get
+from tests.fixtures.waiting import eventually
 
 
 def shown(registry: CollectorRegistry | None = None, health: Health | None = None) -> health_pages.HealthState:
@@ -246,13 +247,37 @@ def test_a_stopped_server_frees_its_port(free_port: Callable[[], int]) -> None:
 
 
 def test_silent_clients_starve_no_probe(daemon: Daemon) -> None:
-    silent = [socket.create_connection(("127.0.0.1", daemon.port), timeout=5) for _ in range(100)]
+    silent = [socket.create_connection(("127.0.0.1", daemon.port), timeout=5) for _ in range(4 * MOST_CONNECTIONS)]
     try:
         for _ in range(5):
             assert daemon.ask("/healthz").status == 200
     finally:
         for client in silent:
             client.close()
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_ended(
+    free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox.web.health.WHOLE_SECONDS", 0.2)
+    running = Daemon(free_port())
+    try:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=5) as slow:
+            slow.sendall(b"GET /healthz HTTP/1.1\r\n")
+            slow.settimeout(0.05)
+
+            def ended() -> bool:
+                try:
+                    slow.sendall(b"X-A: b\r\n")
+                    return slow.recv(1) == b""
+                except TimeoutError:
+                    return False
+                except OSError:
+                    return True
+
+            eventually(ended, what="the end of a slow client")
+    finally:
+        health_pages.stop(running.servers)
 
 
 def test_a_page_that_cannot_be_made_is_500_without_the_reason(free_port: Callable[[], int]) -> None:
