@@ -33,6 +33,7 @@ from outbox.sink.nodes import CONNECT_SECONDS, NodeHung, Nodes, OtherCluster
 ASK_SECONDS: Final = 5.0
 _READS: Final = ("GET", "HEAD")
 _BUSY: Final = (429, 502, 503, 504)
+_NAME: Final = "x-elastic-product"
 
 
 class NotAccepted(OutboxError):
@@ -141,6 +142,8 @@ class Elastic:
     # How to speak to it. Before it has said anything: as to Elasticsearch, which is all that a read needs.
     dialect: product.Dialect = field(default=product.ELASTICSEARCH, init=False)
     _server: Server | None = field(default=None, init=False)
+    _naming: Mapping[str, str] | None = field(default=None, init=False)  # headers of a reply that named the product
+    _name: str | None = field(default=None, init=False)  # by its reply to `GET /`
     _doubtful: bool = field(default=False, init=False)  # a reply came that the known product does not give
 
     def server(self, seconds: float | None = None) -> Server | Failure:
@@ -151,17 +154,25 @@ class Elastic:
         reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
         if isinstance(reply, NoReply):
             return reply.failure
-        headers = reply.headers
-        if reply.status == 403:  # Elasticsearch leaves its name out of a refusal. Who one is, every key may ask there
-            who = self._exchange("GET", "/_security/_authenticate", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
-            headers = who.headers if isinstance(who, Reply) and product.by_header(who.headers) else headers
+        headers = reply.headers if reply.status < 400 else self._permitted_headers(reply, seconds)
         found = product.identify(reply.status, headers, reply.body, self.setting, by_key=self.credentials.by_key)
         if isinstance(found, Failure):
             return found
         if self._server is not None and found.product is not self._server.product:
             return product.changed(self._server, found)
         self._server, self.dialect, self._doubtful = found, found.dialect, False
+        self._name = headers.get(_NAME)
         return found
+
+    def _permitted_headers(self, refused: Reply, seconds: float | None) -> Mapping[str, str]:
+        """Elasticsearch leaves its name out of a refusal. Another reply may have named it (one of several nodes may be
+        busy). Who one is, every user and key may ask there."""
+        if self._server is None and self._naming is not None:
+            return self._naming
+        if refused.status != 403:
+            return refused.headers
+        reply = self._exchange("GET", "/_security/_authenticate", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
+        return reply.headers if isinstance(reply, Reply) and product.by_header(reply.headers) else refused.headers
 
     @property
     def shown(self) -> str | None:
@@ -188,17 +199,21 @@ class Elastic:
         if method not in _READS and isinstance(unknown := self.server(seconds), Failure):
             return NoReply(unknown, sent=False, unidentified=True)
         reply = self._exchange(method, target, body, seconds)
-        if isinstance(reply, NoReply) or self._server is None:
+        if isinstance(reply, NoReply) or (
+            self._name and reply.headers.get(_NAME) == self._name and reply.status != 406
+        ):
             return reply
         named = product.by_header(reply.headers)
-        is_other = named is not None and named.product is not self._server.product
-        if not is_other and reply.status != 406:  # the other product does not know our content type: nothing was done
-            return reply
-        self._doubtful = True
-        if is_other and named is not None and method not in _READS:  # done in another cluster is not done
-            return NoReply(product.changed(self._server, named), unidentified=True)
-        if isinstance(unknown := self.server(seconds), Failure):
-            return NoReply(unknown, sent=False, unidentified=True)
+        if self._server is None:
+            self._naming = reply.headers if named is not None else self._naming
+        elif named is not None and named.product is not self._server.product:
+            self._doubtful = True
+            if method not in _READS:  # done in another cluster is not done
+                return NoReply(product.changed(self._server, named), unidentified=True)
+        elif reply.status == 406:  # the other product does not know our content type: nothing was done
+            self._doubtful = True
+            if isinstance(unknown := self.server(seconds), Failure):
+                return NoReply(unknown, sent=False, unidentified=True)
         return reply
 
     def ask(self, method: str, target: str, body: Mapping[str, Any] | bytes | None = None) -> Reply:
