@@ -138,7 +138,8 @@ def test_a_console_as_reader_shows_every_page_without_payloads(
     doors = [(routing.API_PREFIX, door) for door in application.API] + [("", door) for door in application.PAGES]
     for prefix, door in doors:
         if door.method == "GET" and not door.path.endswith("/export"):  # an export is written down, so it is an act
-            path = prefix + door.path.format(id=replay[0] if "replays" in door.path else failed)
+            ids = {"id": replay[0] if "replays" in door.path else failed, "entity_type": "article", "entity_id": "1"}
+            path = prefix + door.path.format(**ids)
             answer = client.get(path, follow_redirects=True)
             assert answer.status_code == 200, (path, answer.text[:500])
     shown = client.get(f"/api/v1/events/{failed}").json()
