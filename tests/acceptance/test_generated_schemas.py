@@ -23,7 +23,7 @@ from tests.schemas.shape import Shape, shape
 from tests.schemas.view import view
 from tests.schemas.writers import Writers
 
-SCHEMAS: Final = int(os.environ.get("OUTBOX_TEST_SCHEMAS") or depth(3, 10))
+SCHEMAS: Final = int(os.environ.get("OUTBOX_TEST_SCHEMAS") or depth(2, 10))
 FIRST: Final = int(os.environ.get("OUTBOX_TEST_FIRST_SCHEMA", "1"))
 # After each round every document is compared: what one round leaves wrong, a later change often puts right.
 ROUNDS: Final = 5

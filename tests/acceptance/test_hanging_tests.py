@@ -52,6 +52,7 @@ def run(folder: Path, files: dict[str, str], *options: str, **env: str) -> tuple
     return started.returncode, output
 
 
+@pytest.mark.release("judges the tests and not the program")
 def test_a_dead_process_and_a_hang_fail_their_tests_and_all_others_are_run(tmp_path: Path) -> None:
     """One file per way to die. Each has tests before and after, which count as passed."""
     files = {

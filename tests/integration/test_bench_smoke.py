@@ -48,7 +48,7 @@ def smoke(names: list[str], folder: Path, environ: dict[str, str]) -> Run:
     return subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, check=False, timeout=500)
 
 
-@pytest.mark.release("a benchmark proves nothing about the program; one shows that the frame works", keep="producer")
+@pytest.mark.release("a benchmark proves nothing about the program, and takes a server of its own")
 @pytest.mark.parametrize("name", HERE)
 def test_a_benchmark_runs_small_and_writes_what_it_found(name: str, runs: dict[str, tuple[Path, Future[Run]]]) -> None:
     folder, future = runs[name]

@@ -201,6 +201,7 @@ def kind_of(name: str) -> ResourceType:
     return ResourceType.BROKER if name == "cluster" else ResourceType[name.upper()]
 
 
+@pytest.mark.release("with `consumer` each right is taken away in turn, which takes minutes", keep=("classic",))
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_the_rights_of_the_page_are_enough_and_each_is_needed(secured: Secured, topic: str, protocol: str) -> None:
     """The projector reads and commits, the console shows, doctor checks all; a right that is taken away is named."""
