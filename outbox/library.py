@@ -23,8 +23,9 @@ from outbox.ops.replay.desk import ReplayResult
 from outbox.ops.settling import SettleWatch, Subject
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Actor, Source
-from outbox.policy.event import EntityWait, Status
+from outbox.policy.event import Status
 from outbox.policy.inputs import read_event_filter
+from outbox.ports import EntityWait
 from outbox.producers import awaiting, call, writing
 
 if TYPE_CHECKING:

@@ -260,6 +260,15 @@ class GroupReader(NamedTuple):
         return self.client.removeprefix(CLIENT_PREFIX) if self.client.startswith(CLIENT_PREFIX) else None
 
 
+@dataclass(eq=False, slots=True)
+class EntityWait:
+    """An entity whose events somebody waits for: those written up to `until`, which the first reading sets."""
+
+    entity_type: str
+    entity_id: str
+    until: int | None = None
+
+
 class StreamOffsets(Protocol):
     """A topic and the group that reads it, seen from outside. Raises StreamDown."""
 

@@ -26,8 +26,8 @@ COORDINATOR_MOVES: Final = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
 RETRY_SECONDS: Final = 0.2
-# What a client waits out as if the broker were down, although only a person can correct it.
 MEMBER: Final = "group.instance.id"  # a member's: other clients warn of it
+# What a client waits out as if the broker were down, although only a person can correct it.
 REFUSALS: Final = {
     KafkaError._AUTHENTICATION: "correct KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD or KAFKA_SASL_MECHANISM",
     KafkaError._SSL: "correct KAFKA_CA_CERTS, KAFKA_CLIENT_CERT or KAFKA_SECURITY_PROTOCOL",
@@ -119,7 +119,7 @@ def words(error: KafkaException | KafkaError) -> str:
     if not isinstance(said, KafkaError):
         return str(said)
     # An older broker is met as a fatal error without a code of its own.
-    remedy = OLD_BROKERS if "ConsumerGroupHeartbeat" in said.str() else REFUSALS.get(said.code())
+    remedy = REFUSALS.get(said.code()) or (OLD_BROKERS if "ConsumerGroupHeartbeat" in said.str() else "")
     return f"{said.name()}: {said.str()}" + (f"; {remedy}" if remedy else "")
 
 

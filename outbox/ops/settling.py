@@ -14,7 +14,8 @@ from typing import Final
 from uuid import UUID
 
 from outbox.errors import DatabaseDown, DependencyDown, OutboxError
-from outbox.policy.event import EntityWait, Status
+from outbox.policy.event import Status
+from outbox.ports import EntityWait
 
 # The first reading of a waiter comes at once, the next ones after half of the time that it has waited already, within
 # these bounds: 50 readings per second at most, however many wait, which is 2 % of a connection's time. One reading of a

@@ -1,6 +1,5 @@
 """The event as a claim returns it, its states, and the one table of transitions. Holds no behaviour of the queue."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -17,15 +16,6 @@ class Status(StrEnum):
     def is_settled(self) -> bool:
         """Nothing more happens to the event by itself."""
         return self not in (Status.PENDING, Status.PROCESSING)
-
-
-@dataclass(eq=False, slots=True)
-class EntityWait:
-    """An entity whose events somebody waits for: those written up to `until`, which the first reading sets."""
-
-    entity_type: str
-    entity_id: str
-    until: int | None = None
 
 
 UPSERT: Final = "upsert"

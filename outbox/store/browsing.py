@@ -6,8 +6,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from outbox.errors import NotPermitted
-from outbox.policy.event import EntityWait
 from outbox.policy.inputs import EventFilter
+from outbox.ports import EntityWait
 from outbox.store.filters import TimeColumn, entity_id_type, event_where, text_of_id, typed
 from outbox.store.pool import BY_INDEX, Database, bounded_read, fetch_rows
 from outbox.store.queries import queries

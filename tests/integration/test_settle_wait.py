@@ -19,8 +19,9 @@ from outbox.app.settling import open_settle_watch
 from outbox.config import load_settings
 from outbox.errors import DatabaseDown, NotFound, UsageError
 from outbox.ops import settling
-from outbox.policy.event import EntityWait, Status
+from outbox.policy.event import Status
 from outbox.policy.settle import DONE
+from outbox.ports import EntityWait
 from outbox.store.schema.migrate import migrate, status
 from tests.fixtures.console import Served
 from tests.fixtures.producers import ANYWHERE

@@ -15,8 +15,9 @@ from starlette.responses import Response
 from outbox.errors import Conflict, UsageError
 from outbox.ops.events import EventPage
 from outbox.ops.replay.desk import ReplayRequest
-from outbox.policy.event import EntityWait, Status
+from outbox.policy.event import Status
 from outbox.policy.inputs import EventFilter, given
+from outbox.ports import EntityWait
 from outbox.web import answers, routing
 from outbox.web.answers import answer, event
 from outbox.web.auth import Person, Role
