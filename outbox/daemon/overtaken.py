@@ -10,8 +10,8 @@ from outbox.ports import Settled
 
 
 def set_apart(judged: Iterable[tuple[Delivery, Outcome]], batch: Batch) -> list[tuple[Delivery, Outcome]]:
-    """Answers what may be judged as it is. What failed is tried again or failed as ever, while its rows are ours; it may
-    have been written all the same, so it may be owed."""
+    """Answers what may be judged as it is. What failed is tried again or failed as ever, while its rows are ours; it
+    may have been written all the same, so it may be owed."""
     kept: list[tuple[Delivery, Outcome]] = []
     for delivery, outcome in judged:
         if delivery.drawn and not isinstance(outcome, Failure):
