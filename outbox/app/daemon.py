@@ -30,16 +30,15 @@ from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
-from outbox.daemon.startup import Enrolment, wait_for_schema
-from outbox.daemon.systemd import Notifier, Watchdog
+from outbox.daemon.startup import Enrolment, Step
+from outbox.daemon.systemd import Notifier
 from outbox.daemon.upkeep import CoverageWatch, SequenceWatch, Upkeep, VerificationNews
-from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
-from outbox.facts import Announcer
+from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown, SchemaMismatch
+from outbox.facts import Announcer, SchemaChecked
 from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
 from outbox.policy.projection import Projects
-from outbox.policy.schema import SchemaState
 from outbox.policy.settle import RetryPolicy
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
@@ -138,12 +137,8 @@ def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, p
     watching = Watching.of(settings, shown.beats)
     shown.complete(watching.registry, watching.health)
     pools = Pools.of(settings)
-    pools.open()
     try:
-        wait_for_schema(lambda: _schema(settings), watching.announce, stop.event, patient=patient)
-        if stop.is_set():
-            return True
-        worker = _worker(settings, pools, watching, stop, once=once)
+        worker = _worker(settings, pools, watching, stop, once=once, patient=patient)
         _calm_collector()
         sys.setswitchinterval(SWITCH_SECONDS)
         return worker.run()
@@ -158,22 +153,31 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _schema(settings: Settings) -> SchemaState:
-    """Over a connection of its own: a pool that gets none says only that, and only after its time limit."""
-    with connect(settings.database.dsn, application="outbox start") as connection:
-        found = check_schema(connection)
-    if settings.worker.listen:
-        _refuse_deafness(settings)
-    return found
+def _reach(settings: Settings, pools: Pools) -> None:
+    """First by a connection of its own: a pool that gets none says only that, and only after its time limit."""
+    connect(settings.database.dsn, application="outbox start").close()
+    pools.open()
+
+
+def _refuse_strange(pools: Pools, announce: Announcer) -> None:
+    with pools.chores.connection() as connection:
+        schema = check_schema(connection)
+    announce(SchemaChecked(schema.ok, str(schema)))
+    if not schema.ok:
+        raise SchemaMismatch(str(schema))
 
 
 def _refuse_deafness(settings: Settings) -> None:
     """An address through which LISTEN would never fire is refused; one that is down is not: polling continues."""
-    with suppress(DatabaseDown), ear(settings.database.direct_dsn):
-        pass
+    if settings.worker.listen:
+        with suppress(DatabaseDown), ear(settings.database.direct_dsn):
+            pass
 
 
-def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *, once: bool) -> Lifecycle:
+def _worker(
+    settings: Settings, pools: Pools, watching: Watching, stop: Stop, *, once: bool, patient: bool = True
+) -> Lifecycle:
+    """Joins the parts and asks no server: what must be asked before the first claim is a step."""
     announce = watching.announce
     start_id = uuid4()
     worker_id = settings.worker.id
@@ -203,11 +207,10 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         heartbeat_seconds=settings.lease.heartbeat_seconds,
         max_processing_seconds=settings.reclaim.max_processing_seconds,
     )
-    kinds = _kinds(settings, events, pools)
+    kinds = _kinds(settings)
     brakes = Brakes(announce, clock)
     most_bytes = settings.batch.max_document_bytes
     documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes, most_bytes=most_bytes)
-    documents.shape().check_ids()
     declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, boottime)
     names = naming(settings)
     judge = Judge(_retry(settings), brakes)
@@ -283,15 +286,15 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         tend=tend,
     )
     announce.subscribe(upkeep.handle)
-    upkeep.obey()
-    notifier = Notifier()
-    watchdog = Watchdog(notifier, watching.health.alive, lambda: watching.health.readiness().status)
-
-    def on_ready() -> None:
-        watching.health.beats.forget("start")
-        notifier.ready(f"projecting to {settings.elastic.index}")
-        watchdog.start()
-
+    steps: list[Step] = [
+        lambda: _reach(settings, pools),
+        lambda: _refuse_strange(pools, announce),
+        lambda: _refuse_deafness(settings),
+        lambda: documents.shape().check_ids(),
+        lambda: _learn_indexes(kinds, pools),
+        watches[0].tend,
+        upkeep.obey,
+    ]
     return Lifecycle(
         name=worker_id,
         version=__version__,
@@ -306,8 +309,10 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         grace_seconds=settings.worker.shutdown_grace_seconds,
         max_runtime_seconds=settings.worker.max_runtime_seconds,
         once=once,
-        on_ready=on_ready,
-        on_draining=notifier.stopping,
+        steps=[*steps, *([stream.begin] if stream else ())],
+        patient=patient,
+        on_ready=lambda: watching.health.beats.forget("start"),
+        on_draining=Notifier().stopping,
     )
 
 
@@ -330,15 +335,13 @@ def _enrolment(
 def _watches(
     settings: Settings, pools: Pools, announce: Announcer
 ) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
-    """What upkeep checks now and then. The first two are also checked before the first claim."""
+    """What upkeep checks now and then. The first is also checked before the first claim."""
     actor = Actor(settings.worker.id, Source.DAEMON)
     sequence = SequenceWatch(lambda: catch_up(pools.chores, actor), announce, clock)
     coverage = PostgresCoverage(pools.chores, settings.documents)
     unattached = CoverageWatch(settings.documents, coverage.forgotten, announce, clock)
     verifications = PostgresVerifications(pools.chores)
     news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
-    sequence.tend()
-    unattached.tend()
     return sequence, unattached, news
 
 
@@ -352,11 +355,21 @@ def _probe(settings: Settings, sink: ElasticSink) -> Callable[[str], Any]:
     return lambda target: sink.probe(settings.elastic.index if target == EVERYTHING else target)
 
 
-def _kinds(settings: Settings, events: PostgresEvents, pools: Pools) -> Kinds:
+def _kinds(settings: Settings) -> Kinds:
+    return Kinds(
+        always=settings.claims_by_type,
+        only=frozenset(settings.worker.entity_types),
+        never=frozenset(settings.worker.exclude_entity_types),
+        limited=_limits(settings),
+        index_of=settings.elastic.index_for,
+    )
+
+
+def _learn_indexes(kinds: Kinds, pools: Pools) -> None:
     """Claims by type need their indexes: without them each would read past every other type's rows."""
     with pools.chores.connection() as connection:
-        indexed = has_by_type(connection)
-    if settings.claims_by_type and not indexed:
+        kinds.indexed = has_by_type(connection)
+    if kinds.always and not kinds.indexed:
         raise ConfigurationError(
             [
                 ConfigProblem(
@@ -366,17 +379,6 @@ def _kinds(settings: Settings, events: PostgresEvents, pools: Pools) -> Kinds:
                 )
             ]
         )
-    kinds = Kinds(
-        always=settings.claims_by_type,
-        indexed=indexed,
-        only=frozenset(settings.worker.entity_types),
-        never=frozenset(settings.worker.exclude_entity_types),
-        limited=_limits(settings),
-        index_of=settings.elastic.index_for,
-    )
-    if kinds.always:
-        kinds.open = _open_types(settings, events)()
-    return kinds
 
 
 def _limits(settings: Settings) -> Callable[[str], bool]:

@@ -155,8 +155,8 @@ class SequenceWatch:
     def tend(self) -> None:
         if self.clock() < self._next:
             return
-        self._next = self.clock() + SEQUENCE_SECONDS
         raised = self.catch_up()
+        self._next = self.clock() + SEQUENCE_SECONDS
         if raised is not None:
             self.announce(VersionRaised(*raised))
 
@@ -166,7 +166,7 @@ UNATTACHED_SECONDS: Final = 3600.0
 
 @dataclass(slots=True)
 class CoverageWatch:
-    """At the start and once per hour: tables and columns that the view reads and no attachment covers."""
+    """Once per hour, first when upkeep begins: tables and columns that the view reads and no attachment covers."""
 
     view: str
     forgotten: Callable[[], Sequence[str]]

@@ -24,10 +24,12 @@ MakeLane = Callable[[int, Claimer, Projector], Lane]
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """`lanes` come after the table lane. `tend`: once per second, beside what upkeep does."""
+    """`lanes` come after the table lane. `begin`: what PostgreSQL is asked before the first claim. `tend`: once per
+    second, beside what upkeep does."""
 
     lanes: Sequence[Lane]
     loops: dict[str, Loop]
+    begin: Callable[[], None]
     tend: Callable[[], None]
 
 
@@ -45,9 +47,7 @@ def streaming(
     """Beside the table's claimer and projector, the same over records. They share the gate, the limits, the brakes and
     the judge: a pause is a pause for both."""
     records = PostgresRecords(database, events, owner=settings.worker.id, group=settings.kafka.group)
-    database_id = records.check()
     time = SourceTime(records.now, boottime)
-    time.tend()
     partitions = Partitions(clock, most_bytes=settings.kafka.prefetch_bytes, batch_size=settings.batch.size)
     store = StreamEvents(
         partitions,
@@ -55,7 +55,6 @@ def streaming(
         time.now,
         batch_bytes=settings.batch.bytes,
         most_open=settings.kafka.max_open_events,
-        database=database_id,
         routed=settings.kafka.record_form == "router",
         stopped_types=table.gate.types_stopped_by_operator,
     )
@@ -84,11 +83,15 @@ def streaming(
     )
     second.on_change_after_silence = reader.rewind
 
+    def begin() -> None:
+        store.database = records.check()
+        time.tend()
+
     def tend() -> None:
         time.tend()
         store.tend(settings.kafka.topic, clock())
 
-    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, tend)
+    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, begin, tend)
 
 
 def _wake(lanes: Sequence[Lane]) -> None:
