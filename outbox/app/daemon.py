@@ -83,9 +83,9 @@ class Pools:
     chores: Database
 
     @classmethod
-    def of(cls, settings: Settings) -> Pools:
+    def of(cls, settings: Settings, beats: Beats) -> Pools:
         def pool(name: str, size: int) -> Database:
-            return Database(settings.database.dsn, size=size, application=f"outbox-{name}")
+            return Database(settings.database.dsn, size=size, application=f"outbox-{name}", around=beats.at_server)
 
         return cls(pool("lanes", settings.worker.concurrency + 2), pool("heartbeat", 2), pool("chores", 4))
 
@@ -136,7 +136,7 @@ def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, p
     """Everything after the health pages listen (see launch): True when it drained cleanly."""
     watching = Watching.of(settings, shown.beats)
     shown.complete(watching.registry, watching.health)
-    pools = Pools.of(settings)
+    pools = Pools.of(settings, shown.beats)
     try:
         worker = _worker(settings, pools, watching, stop, once=once, patient=patient)
         _calm_collector()

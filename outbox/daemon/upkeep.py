@@ -114,6 +114,7 @@ class Upkeep:
             return
         self._last_bulk = now
         for target in self.targets:
+            self.announce(Beat("upkeep"))  # several that do not answer are no hang
             failure = self.probe(target)
             self.announce(SinkProbed(target, failure is None, "" if failure is None else failure.error))
 
