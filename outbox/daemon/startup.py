@@ -16,7 +16,7 @@ from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, Warned
 from outbox.policy.projection import Projects
 from outbox.ports import Holder, Other
 
-Step = Callable[[], None]
+Step = Callable[[], object]
 FIRST_DELAY_SECONDS: Final = 0.1
 LAST_DELAY_SECONDS: Final = 10.0
 
