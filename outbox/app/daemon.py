@@ -109,9 +109,8 @@ class Watching:
 
     @classmethod
     def of(cls, settings: Settings, beats: Beats) -> Watching:
-        logger = configure(
-            settings.log.format, settings.log.level, settings.projection, settings.worker.id, secrets=settings.secrets()
-        )
+        shown = (settings.log.format, settings.log.level, settings.projection, settings.worker.id)
+        logger = configure(*shown, secrets=settings.secrets(), names=settings.names())
         logs = LogSubscriber(logger)
         announce = Announcer(on_error=logs.broken_subscriber)
         registry = new_registry()
