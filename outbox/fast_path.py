@@ -174,7 +174,6 @@ def from_view(sendable: Sendable, found: Mapping[UUID, Document], version: int, 
 
 
 def fits(sizes: Sequence[int], most_bytes: int) -> bool:
-    """Whether documents of these sizes may be sent together."""
     return sum(sizes) + EMPTY_BYTES * len(sizes) <= most_bytes
 
 

@@ -38,8 +38,6 @@ _LONGEST_WAIT: Final = 300  # whoever needs longer has a queue to watch: `outbox
 
 @dataclass
 class _Opened:
-    """The connections of one process."""
-
     stack: ExitStack = field(default_factory=ExitStack)
     lock: threading.Lock = field(default_factory=threading.Lock)
     watch: SettleWatch | None = None

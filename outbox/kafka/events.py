@@ -5,8 +5,7 @@ The order is the promise: Elasticsearch answers, PostgreSQL stores, the offset i
 committed. What a revoked partition had in flight is closed by nobody here: its next owner reads it again.
 """
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -113,8 +112,7 @@ class StreamEvents:
         self._stopped_types = stopped_types
         self._open = OpenRows(most_open)
         self._next_count = 0.0
-        self._batches: dict[UUID, InFlight] = {}
-        self._lock = threading.Lock()
+        self._batches: dict[UUID, InFlight] = {}  # single operations of a dict are safe
 
     @property
     def has_all_events(self) -> bool:
@@ -140,10 +138,9 @@ class StreamEvents:
         events = [found.event for part in parts for found in part.reads]
         batch = InFlight(parts, events, any(event.op == DELETE for event in events))
         if not events:
-            self._close(batch, self._all_pass(batch))
+            self._close(batch)
             return Claimed(order.token, (), order)
-        with self._lock:
-            self._batches[order.token] = batch
+        self._batches[order.token] = batch
         return Claimed(order.token, events, order)
 
     def claim_within_quota(self, order: ClaimOrder) -> Claimed:
@@ -199,8 +196,7 @@ class StreamEvents:
         for part, end in zip(parts, ends, strict=True):
             if end < len(part.reads):
                 self._partitions.rest_for(part.handed.partition, seconds)
-        cut = [self._cut(part, end) for part, end in zip(parts, ends, strict=True)]
-        return [part for part in cut if part.handed.messages]  # without one, a partition is another lane's already
+        return self._cut_all(parts, ends)
 
     def _once_each(self, parts: list[RecordPart]) -> list[RecordPart]:
         """A verdict goes by the event's id, and a connector may send an event twice: the second copy, and what follows
@@ -209,7 +205,10 @@ class StreamEvents:
         if len(set(ids)) == len(ids):
             return parts
         seen: set[int] = set()
-        cut = [self._cut(part, _first_seen(part, seen)) for part in parts]
+        return self._cut_all(parts, (_first_seen(part, seen) for part in parts))
+
+    def _cut_all(self, parts: list[RecordPart], ends: Iterable[int]) -> list[RecordPart]:
+        cut = [self._cut(part, end) for part, end in zip(parts, ends, strict=True)]
         return [part for part in cut if part.handed.messages]  # without one, a partition is another lane's already
 
     def _cut(self, part: RecordPart, end: int) -> RecordPart:
@@ -235,8 +234,12 @@ class StreamEvents:
             if isinstance(error, DatabaseDown):
                 raise NotStored(error.detail) from error
             raise
-        stored = [_stored(part) if part.handed.partition.suspect else part for part in parts]
-        for part in parts:
+        # What is stored is closed with the batch, as what needs no work.
+        stored = [
+            RecordPart(part.handed, (), (), [*part.passed, *part.messages]) if part.handed.partition.suspect else part
+            for part in parts
+        ]
+        for part in suspect:
             part.handed.partition.suspect = False
         return stored
 
@@ -250,11 +253,11 @@ class StreamEvents:
         *,
         part: bool = False,
     ) -> Settled:
-        batch = self._end(token)
+        batch = self._batches.pop(token, None)
         if batch is None:
             return Settled(0, [id for id, _ in settlements])
         if batch.is_plain(settlements):
-            return self._close(batch, self._all_pass(batch))
+            return self._close(batch)
         verdicts = GivenVerdicts(settlements, len(batch.events))
         fates = [_exceptions(part, verdicts) for part in batch.parts]
         self._store_exceptions(batch, fates, verdicts)
@@ -297,20 +300,17 @@ class StreamEvents:
             self._open.counted(self._records.open_events(topic))
             self._partitions.hold(self._open.reasons())
 
-    def _all_pass(self, batch: InFlight) -> "Fates":
-        """Only what does not pass has to be named."""
-        return [()] * len(batch.parts)
-
     def _close(
         self,
         batch: InFlight,
-        fates: "Fates",
+        fates: "Fates | None" = None,
         verdicts: "GivenVerdicts | None" = None,
         *,
         stuck: bool = False,
     ) -> Settled:
+        """Without `fates` all of it passes."""
         kept, lost = 0, list[UUID]()
-        for part, judged in zip(batch.parts, fates, strict=True):
+        for part, judged in zip(batch.parts, fates or [()] * len(batch.parts), strict=True):
             stays = [place for what, place in judged if what in (Fate.STAY, Fate.AGAIN)]
             rest = self._rest(part, stays, verdicts, stuck)
             for again in (part.messages[place].offset() or 0 for what, place in judged if what is Fate.AGAIN):
@@ -344,7 +344,7 @@ class StreamEvents:
 
     def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:
         """As rows whose worker died with them once: a table lane claims them apart, down to the one at fault."""
-        batch = self._end(token)
+        batch = self._batches.pop(token, None)
         if batch is None:
             return Reclaim(0, 0, 0)
         ours = [part for part in batch.parts if not part.handed.partition.revoked]
@@ -354,11 +354,11 @@ class StreamEvents:
         except Exception:
             self._close(batch, [[(Fate.STAY, p) for p in range(len(part.reads))] for part in batch.parts], stuck=True)
             raise
-        settled = self._close(batch, self._all_pass(batch))
+        settled = self._close(batch)
         return Reclaim(settled.kept, settled.kept, 0)
 
     def release(self, token: UUID) -> GivenBack:
-        batch = self._end(token)
+        batch = self._batches.pop(token, None)
         if batch is None:
             return GivenBack(0, 0)
         for part in batch.parts:
@@ -367,16 +367,14 @@ class StreamEvents:
 
     def unanswered(self, token: UUID) -> None:
         """Their partitions rest: the view cannot be read now."""
-        with self._lock:
-            batch = self._batches.get(token)
+        batch = self._batches.get(token)
         for part in batch.parts if batch else ():
             self._partitions.rest(part.handed.partition)
         self.release(token)
 
     def renew(self, token: UUID) -> bool:
         """While one partition of the batch is still ours. What the others had is lost at the settle."""
-        with self._lock:
-            batch = self._batches.get(token)
+        batch = self._batches.get(token)
         return batch is not None and any(not part.handed.partition.revoked for part in batch.parts)
 
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
@@ -401,16 +399,9 @@ class StreamEvents:
             return self._records.raise_version(seen)
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
-        with self._lock:
-            batch = self._batches.get(token)
+        batch = self._batches.get(token)
         upserts = [event for event in batch.events if event.op == UPSERT] if batch else []
         return self._records.newer_deletes(upserts) if upserts else {}
-
-    # Batches
-
-    def _end(self, token: UUID) -> InFlight | None:
-        with self._lock:
-            return self._batches.pop(token, None)
 
     def _stay(self, part: RecordPart, messages: Sequence[Message]) -> None:
         closed = part.passed if messages is part.messages else ()
@@ -454,11 +445,6 @@ def _not_waited_for() -> Iterator[None]:
         yield
     except DatabaseDown as error:
         raise NotStored(error.detail) from error
-
-
-def _stored(part: RecordPart) -> RecordPart:
-    """It is closed with the batch, as what needs no work."""
-    return RecordPart(part.handed, (), (), [*part.passed, *part.messages])
 
 
 def _first_seen(part: RecordPart, seen: set[int]) -> int:

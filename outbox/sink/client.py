@@ -44,8 +44,6 @@ class NotAccepted(OutboxError):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP reply with any status and any content."""
-
     status: int
     headers: Mapping[str, str]
     raw: bytes
@@ -314,5 +312,4 @@ def dumps(value: object) -> bytes:
 
 
 def quoted(name: str) -> str:
-    """A name as one part of a path."""
     return quote(name, safe="")

@@ -119,8 +119,6 @@ def _put(outcomes: list[Outcome], places: Sequence[int], found: Sequence[Outcome
 
 
 class _Write:
-    """The requests of one index."""
-
     def __init__(
         self, sink: ElasticSink, actions: Sequence[BulkAction], seconds: float, until: float, *, patient: bool = False
     ) -> None:

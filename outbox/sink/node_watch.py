@@ -121,7 +121,6 @@ class NodeWatch:
             self._announce(NodeBack(self._names[place], seconds))
 
     def check(self) -> Iterator[Finding]:
-        """Every node, for people."""
         for place, name in enumerate(self._names):
             why, reply = self.ask(place)
             if isinstance(reply, NotSigned):

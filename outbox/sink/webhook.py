@@ -45,8 +45,6 @@ def post(
 
 
 class _DeliveryDeadline:
-    """The deadline of one delivery."""
-
     def __init__(self, seconds: float) -> None:
         self._ends = time.monotonic() + seconds
 

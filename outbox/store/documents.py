@@ -15,10 +15,10 @@ from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
 from outbox.policy.outcome import Code
 from outbox.ports import Clock, Document, Named
+from outbox.store.base import Store
 from outbox.store.events import inline_bytes
 from outbox.store.parts import NOT_READ, LookupLimits, PartwiseRead, Suspects
-from outbox.store.pool import Database
-from outbox.store.queries import queries
+from outbox.store.pool import Database, QueryCancelled
 from outbox.store.view_shape import UnsupportedIds, ViewShape, read_shape
 
 GONE = Document(None, None, None)
@@ -37,7 +37,7 @@ class Made(NamedTuple):
     queries: dict[str, sql.Composed]
 
 
-class ViewDocuments:
+class ViewDocuments(Store, topic="documents"):
     """The view `search_documents(entity_type, entity_id, document)`, with `routing` if it has it."""
 
     def __init__(
@@ -50,13 +50,12 @@ class ViewDocuments:
         clock: Clock = time.monotonic,
         limits: LookupLimits = LookupLimits(),  # noqa: B008
     ) -> None:
-        self._database = database
+        super().__init__(database)
         self._batch_bytes = batch_bytes
         self._most_bytes = most_bytes  # of one document; of a larger one only the size is known
         self._view = view
         self._clock = clock
         self._limits = limits
-        self._sql = queries("documents")
         self._made: Made | None = None
         self._suspects = Suspects(clock)
 
@@ -75,9 +74,7 @@ class ViewDocuments:
 
     def draw(self) -> int:
         """In its own statement and transaction: the reads that follow see all that was committed before it."""
-        row = self._database.fetch_one(self._sql["draw"])
-        assert row is not None
-        return int(row[0])
+        return int(self._value("draw"))
 
     def types_in_view(self, types: Sequence[str]) -> set[str]:
         """Of these types, those that the view has an entity of. Raises DocumentsUnavailable."""
@@ -94,16 +91,15 @@ class ViewDocuments:
         before = self._made
         try:
             found = self._load(events, whole)
-            if before is None or not any(each.failure for each in found.values()) or not self._differs(before.shape):
+            if before is None or not any(each.failure for each in found.values()):
                 return found
+            with self._asking() as connection:
+                if self._make(connection).shape == before.shape:
+                    return found
         except DocumentsUnavailable as error:
             if before is None or not isinstance(error.__cause__, SchemaMismatch):
                 raise
         return self._load(events, whole)
-
-    def _differs(self, shape: ViewShape) -> bool:
-        with self._asking() as connection:
-            return self._make(connection).shape != shape
 
     def _load(self, events: Sequence[Named], whole: bool) -> Mapping[UUID, Document]:
         """What may come along is that of the whole batch, also where it is read in parts."""
@@ -178,9 +174,7 @@ class ViewDocuments:
                 shape = (self._made or self._make(connection)).shape
                 query = shape.query(self._sql["page"], after=after, until=until)
                 rows = connection.cursor(binary=True).execute(query, named).fetchall()
-        except (psycopg.Error, DatabaseDown) as error:
-            if isinstance(error, DatabaseDown) and not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                raise
+        except (psycopg.Error, QueryCancelled):
             return None
         routed = "routing" in shape.columns
         return [(id, _document(body, size, place, routed)) for id, body, size, place in rows]
@@ -191,11 +185,9 @@ class ViewDocuments:
         try:
             with self._read_only(self._limits.whole_ms) as connection:
                 yield connection
-        except DatabaseDown as error:
-            if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                detail = f"a query of {self._view} took over {self._limits.whole_ms / 1000:g} s"
-                raise DocumentsUnavailable(detail) from error
-            raise
+        except QueryCancelled as error:
+            detail = f"a query of {self._view} took over {self._limits.whole_ms / 1000:g} s"
+            raise DocumentsUnavailable(detail) from error
 
     @contextmanager
     def _read_only(self, limit_ms: int) -> Iterator[Connection[Any]]:
@@ -224,7 +216,6 @@ class ViewDocuments:
 
 
 def asking_for(entities: Sequence[tuple[str, str]], most_bytes: int | None) -> dict[str, Any]:
-    """The parameters of `look_up`."""
     types, ids = ([pair[place] for pair in entities] for place in (0, 1))
     return {
         "types": orjson.dumps(types).decode(),

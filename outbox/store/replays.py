@@ -26,6 +26,7 @@ from outbox.policy.replay import (
 )
 from outbox.policy.webhook import Notice
 from outbox.store import audit, webhooks
+from outbox.store.base import Store
 from outbox.store.filters import entity_id_type, event_where
 from outbox.store.pool import Database, fetch_row, fetch_rows
 from outbox.store.queries import queries
@@ -41,15 +42,14 @@ class _NothingPinned(Exception):
     """Rolls the transaction back."""
 
 
-class PostgresReplays:
+class PostgresReplays(Store, topic="replays"):
     """Each step of a replay is a compare-and-set under its lease; its creator and the daemons share them. `owner` names
     this process to people who read a batch; the lease's token is what counts."""
 
     def __init__(self, database: Database, *, owner: str, notices: Notices) -> None:
-        self._database = database
+        super().__init__(database)
         self._owner = owner
         self._notices = notices
-        self._sql = queries("replays")
 
     def create(
         self,
@@ -102,22 +102,24 @@ class PostgresReplays:
             return batch
 
     def get(self, id: UUID) -> ReplayBatch | None:
-        with self._database.connection() as connection:
-            return fetch_batch(connection, "get", {"id": id})
+        return self._batch("get", id=id)
 
     def by_client(self, client_id: str) -> ReplayBatch | None:
-        with self._database.connection() as connection:
-            return fetch_batch(connection, "by_client", {"client_id": client_id})
+        return self._batch("by_client", client_id=client_id)
+
+    def _batch(self, query: str, **named: Any) -> ReplayBatch | None:
+        row = self._row(query, **named)
+        return None if row is None else batch_of(row)
 
     def page(self, before: datetime, before_id: UUID, limit: int, *, live: bool) -> Sequence[ReplayBatch]:
-        named = {"before": before, "before_id": before_id, "limit": limit, "live": live}
-        return [batch_of(row) for row in self._database.rows(self._sql["page"], named)]
+        rows = self._rows("page", before=before, before_id=before_id, limit=limit, live=live)
+        return [batch_of(row) for row in rows]
 
     def items(self, id: UUID, limit: int) -> Sequence[Row]:
-        return self._database.rows(self._sql["items"], {"id": id, "limit": limit})
+        return self._rows("items", id=id, limit=limit)
 
     def forget(self, age: timedelta, limit: int) -> int:
-        return self._database.execute(self._sql["forget"], {"age": age, "limit": limit})
+        return self._run("forget", age=age, limit=limit)
 
     # queued, dispatching
 
@@ -132,7 +134,7 @@ class PostgresReplays:
         return self._changed("renew", lease)
 
     def let_go(self, lease: ReplayLease) -> None:
-        self._database.execute(self._sql["let_go"], lease._asdict())
+        self._run("let_go", **lease._asdict())
 
     def dispatch(self, lease: ReplayLease, rows: int) -> Dispatched | None:
         """The next pinned rows. None: the batch is no longer ours, or no longer dispatching."""
@@ -190,8 +192,7 @@ class PostgresReplays:
 
     def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]:
         """(batch, rows replayed, rows skipped) since a daemon last reported; each batch to one caller alone."""
-        rows = self._database.rows(self._sql["tell"], {"limit": limit})
-        return [(batch_of(row), row["newly_replayed"], row["newly_skipped"]) for row in rows]
+        return [(batch_of(row), row["newly_replayed"], row["newly_skipped"]) for row in self._rows("tell", limit=limit)]
 
     def _end(self, query: str, lease: ReplayLease, **named: Any) -> ReplayBatch | None:
         with self._database.transaction() as connection:
@@ -204,12 +205,10 @@ class PostgresReplays:
         return fetch_batch(connection, "hold", {**lease._asdict(), "status": status})
 
     def _changed(self, query: str, lease: ReplayLease, **named: Any) -> bool:
-        parameters = {**lease._asdict(), "lease": LEASE, **named}
-        return self._database.fetch_one(self._sql[query], parameters) is not None
+        return self._one(query, **lease._asdict(), lease=LEASE, **named) is not None
 
     def _leases(self, query: str, **named: Any) -> Sequence[ReplayLease]:
-        parameters = {"owner": self._owner, "lease": LEASE, **named}
-        return [ReplayLease(*row) for row in self._database.fetch_all(self._sql[query], parameters)]
+        return [ReplayLease(*row) for row in self._all(query, owner=self._owner, lease=LEASE, **named)]
 
 
 def fetch_batch(connection: Connection[Any], query: str, named: Mapping[str, Any]) -> ReplayBatch | None:

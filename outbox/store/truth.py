@@ -18,13 +18,13 @@ from outbox.policy.drift import Key, Truth
 from outbox.policy.entity_type import KeptBy
 from outbox.policy.outcome import Code
 from outbox.ports import Document
+from outbox.store.base import Store
 from outbox.store.documents import GONE, UNREAD, ViewDocuments
 from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, rows, rows_of
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import Wanted, last_version, raise_version
 from outbox.store.parts import NOT_READ, LookupLimits
 from outbox.store.pool import Database
-from outbox.store.queries import queries
 from outbox.store.view_shape import ViewShape
 
 
@@ -36,7 +36,7 @@ class NeedsEntityIndex(OutboxError):
     exit_code = 78
 
 
-class PostgresTruth:
+class PostgresTruth(Store, topic="truth"):
     """What one comparison reads from PostgreSQL. Every call is a short transaction of its own."""
 
     def __init__(
@@ -47,12 +47,11 @@ class PostgresTruth:
         *,
         has_all_events: bool = True,
     ) -> None:
-        self._database = database
+        super().__init__(database)
         self._has_all_events = has_all_events
         self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES, limits=limits)
         self._events = EntityEvents(database)
         self._view = view
-        self._sql = queries("truth")
 
     # What there is
 

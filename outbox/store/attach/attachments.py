@@ -37,7 +37,6 @@ class AttachedRow:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> AttachedRow:
-        """As a query gives it."""
         wanted = Attachment(
             row["named"],
             row["entity_type"],

@@ -44,7 +44,6 @@ def function_name(source: SourceTable, wanted: Attachment) -> str:
 
 
 def statements(conn: Session, source: SourceTable, row: AttachedRow) -> list[sql.Composed]:
-    """What installs or renews it."""
     function = sql.Identifier(source.outbox_schema, row.function)
     schemas = sql.SQL(", ").join(sql.Identifier(schema) for schema in (*row.path, "pg_temp"))
     triggers = {kind: sql.Identifier(name) for kind, name in trigger_names(row.wanted).items()}
@@ -212,7 +211,6 @@ def _text(row: str, column: str | None) -> sql.Composable:
 
 
 def _quoted(conn: Session, text: sql.Composable) -> sql.Literal:
-    """SQL as a text inside other SQL."""
     return sql.Literal(text.as_string(conn))
 
 

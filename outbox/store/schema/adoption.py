@@ -81,7 +81,6 @@ def problems_of(conn: psycopg.Connection) -> list[str]:
 
 
 def found_columns(conn: psycopg.Connection) -> list[FoundColumn]:
-    """The columns of the table as they are."""
     rows = conn.execute(
         "select attname, format_type(atttypid, null),"
         " case when atttypid = 'varchar'::regtype and atttypmod > 0 then atttypmod - 4 end,"
@@ -206,12 +205,10 @@ class CannotAdopt(OutboxError):
 
 
 def is_needed(conn: psycopg.Connection) -> bool:
-    """True where the table is there already."""
     return conn.execute("select to_regclass('search_outbox_events') is not null").fetchone() == (True,)
 
 
 def refuse_unfit(conn: psycopg.Connection) -> None:
-    """Raise with everything that stands in the way, if anything does."""
     if problems := problems_of(conn):
         raise CannotAdopt(problems)
 

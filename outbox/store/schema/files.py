@@ -53,12 +53,10 @@ class Migration:
 
     @property
     def indexes(self) -> list[str]:
-        """The indexes that a concurrent file builds."""
         return re.findall(r"concurrently if not exists (\w+)", self.code)
 
     @property
     def triggers(self) -> list[str]:
-        """The triggers that a file puts on our own tables."""
         return re.findall(r"create or replace trigger (\w+)", self.code)
 
     def undo(self, *, adopted: bool = False) -> str:
@@ -97,20 +95,17 @@ def _folder() -> Path:
 
 @cache
 def numbered() -> tuple[Migration, ...]:
-    """All numbered migrations, oldest first."""
     files = sorted(path for path in _folder().glob("*.sql") if _NUMBERED.match(path.stem))
     return tuple(Migration(path.stem, int(path.stem[:4]), path.read_text("utf-8")) for path in files)
 
 
 @cache
 def part(name: str) -> Migration:
-    """One optional part."""
     return Migration(name, None, (_folder() / "optional" / f"{name}.sql").read_text("utf-8"))
 
 
 @cache
 def adoption(name: str) -> str:
-    """One step of the adoption of an existing table."""
     return (_folder() / "adoption" / f"{name}.sql").read_text("utf-8")
 
 

@@ -27,8 +27,6 @@ Say = Callable[[str], None]
 
 
 class PlannedStep(NamedTuple):
-    """One thing that `migrate` would do."""
-
     name: str
     why: str
     adopts: bool

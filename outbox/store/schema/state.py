@@ -108,12 +108,10 @@ def applied(conn: psycopg.Connection) -> tuple[Applied, ...]:
 
 
 def was_adopted(conn: psycopg.Connection) -> bool:
-    """True where the events table was there before us."""
     return any(row.mode == "adopted" for row in applied(conn))
 
 
 def read_status(conn: psycopg.Connection) -> SchemaStatus:
-    """The whole story of the schema."""
     return SchemaStatus(
         schema=check_schema(conn),
         applied=applied(conn),
@@ -126,7 +124,6 @@ def read_status(conn: psycopg.Connection) -> SchemaStatus:
 
 
 def pending(conn: psycopg.Connection, parts: tuple[str, ...] = ()) -> list[Migration]:
-    """What `migrate` would apply now."""
     have = {row.name for row in applied(conn)}
     numbered = [migration for migration in files.numbered() if migration.name not in have]
     return [*numbered, *(files.part(part) for part in parts if not has_part(conn, part))]
