@@ -88,29 +88,21 @@ class InFlight:
         )
 
 
+@dataclass(eq=False)
 class StreamEvents:
     """One worker's records. Thread-safe."""
 
-    def __init__(
-        self,
-        partitions: Partitions,
-        records: RecordStore,
-        now: Callable[[], float],
-        *,
-        batch_bytes: int,
-        most_open: int = 1_000,
-        database: str = "",
-        routed: bool = False,
-        stopped_types: Callable[[], frozenset[str]] = frozenset,
-    ) -> None:
-        self._partitions = partitions
-        self._records = records
-        self._now = now
-        self._batch_bytes = batch_bytes
-        self._database = database
-        self._routed = routed
-        self._stopped_types = stopped_types
-        self._open = OpenRows(most_open)
+    partitions: Partitions
+    records: RecordStore
+    now: Callable[[], float]
+    batch_bytes: int
+    most_open: int = 1_000
+    database: str = ""
+    routed: bool = False
+    stopped_types: Callable[[], frozenset[str]] = frozenset
+
+    def __post_init__(self) -> None:
+        self._open = OpenRows(self.most_open)
         self._next_count = 0.0
         self._batches: dict[UUID, InFlight] = {}  # single operations of a dict are safe
 
@@ -124,12 +116,12 @@ class StreamEvents:
     def claim(self, order: ClaimOrder) -> Claimed:
         if order.suspects:  # those are rows: a table lane takes them
             return Claimed(order.token, (), order)
-        handed = self._partitions.take(order.limit, self._batch_bytes)
+        handed = self.partitions.take(order.limit, self.batch_bytes)
         try:
-            parts = [self._read(each, self._now()) for each in handed]
+            parts = [self._read(each, self.now()) for each in handed]
         except Exception:  # nobody else would put them back
             for each in handed:
-                self._partitions.close(each, (), each.messages, 0.0)
+                self.partitions.close(each, (), each.messages, 0.0)
             raise
         parts = self._without_paused(self._visible(parts))
         if any(each.handed.partition.suspect for each in parts):
@@ -150,15 +142,15 @@ class StreamEvents:
         again_below, back = handed.partition.again_below, handed.back
         passed = [message for message in handed.messages if not message.value() and is_tombstone(message)]
         messages = [m for m in handed.messages if not is_tombstone(m)] if passed else handed.messages
-        if not self._routed and back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
+        if not self.routed and back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
             reads = read_all(messages, now)
         else:
-            sent, routed = {message.offset() for message in handed.messages[:back]}, self._routed
+            sent, routed = {message.offset() for message in handed.messages[:back]}, self.routed
             again = [(m.offset() or 0) < again_below or m.offset() in sent for m in messages]
             reads = [read(m, now, again=each, routed=routed) for m, each in zip(messages, again, strict=True)]
-        if not {found.database for found in reads} <= {None, self._database}:
+        if not {found.database for found in reads} <= {None, self.database}:
             reads = [
-                foreign(m) if found.is_foreign(self._database) else found
+                foreign(m) if found.is_foreign(self.database) else found
                 for found, m in zip(reads, messages, strict=True)
             ]
         return RecordPart(handed, reads, messages, passed)
@@ -171,7 +163,7 @@ class StreamEvents:
         if not asked:
             return parts
         try:
-            unseen = self._records.unseen(each for each in asked if each is not None)
+            unseen = self.records.unseen(each for each in asked if each is not None)
         except DatabaseDown:
             unseen = {each for each in asked if each is not None}
 
@@ -183,7 +175,7 @@ class StreamEvents:
     def _without_paused(self, parts: list[RecordPart]) -> list[RecordPart]:
         """An entity type that a person has paused holds up the partitions that have records of it: to store each as a
         row would pour the topic into PostgreSQL."""
-        stopped = self._stopped_types()
+        stopped = self.stopped_types()
 
         def waits(found: Read) -> bool:
             return found.event.entity_type in stopped
@@ -195,7 +187,7 @@ class StreamEvents:
         ends = [next((n for n, found in enumerate(part.reads) if waits(found)), len(part.reads)) for part in parts]
         for part, end in zip(parts, ends, strict=True):
             if end < len(part.reads):
-                self._partitions.rest_for(part.handed.partition, seconds)
+                self.partitions.rest_for(part.handed.partition, seconds)
         return self._cut_all(parts, ends)
 
     def _once_each(self, parts: list[RecordPart]) -> list[RecordPart]:
@@ -215,7 +207,7 @@ class StreamEvents:
         if end == len(part.reads):
             return part
         offset = part.messages[end].offset() or 0
-        self._partitions.give_back_tail(part.handed, offset)
+        self.partitions.give_back_tail(part.handed, offset)
         messages = [m for m in part.handed.messages if (m.offset() or 0) < offset]
         handed = part.handed._replace(messages=messages)
         passed = [m for m in part.passed if (m.offset() or 0) < offset]
@@ -227,7 +219,7 @@ class StreamEvents:
         suspect = [part for part in parts if part.handed.partition.suspect]
         rows = [part.row(place, None, ENDED) for part in suspect for place in range(len(part.reads))]
         try:
-            self._records.store(rows)
+            self.records.store(rows)
         except Exception as error:
             for part in parts:
                 self._stay(part, part.handed.messages)
@@ -276,7 +268,7 @@ class StreamEvents:
             return
         self._count(batch.parts, fates, verdicts)
         try:
-            self._records.store(rows)
+            self.records.store(rows)
         except Exception as error:
             stays = [[(Fate.PASS if f is Fate.PASS else Fate.STAY, place) for f, place in j] for j in fates]
             self._close(batch, stays, stuck=True)
@@ -289,7 +281,7 @@ class StreamEvents:
             stored = [verdicts.of(part.reads[place].event) for what, place in judged if what is Fate.STORE]
             waiting = sum(not isinstance(verdict, Done | Failed) for verdict in stored)
             self._open.stored(part.handed.partition.number, waiting)
-        self._partitions.hold(self._open.reasons())
+        self.partitions.hold(self._open.reasons())
 
     def tend(self, topic: str, now: float) -> None:
         """Counts the rows that wait, at each call where there are any. While the database is down nothing changes."""
@@ -297,8 +289,8 @@ class StreamEvents:
             return
         self._next_count = now + IDLE_SECONDS
         with suppress(DatabaseDown):
-            self._open.counted(self._records.open_events(topic))
-            self._partitions.hold(self._open.reasons())
+            self._open.counted(self.records.open_events(topic))
+            self.partitions.hold(self._open.reasons())
 
     def _close(
         self,
@@ -325,7 +317,7 @@ class StreamEvents:
 
     def _rest(self, part: RecordPart, stays: Sequence[int], verdicts: "GivenVerdicts | None", stuck: bool) -> float:
         if stuck and stays:
-            self._partitions.rest(part.handed.partition)
+            self.partitions.rest(part.handed.partition)
             return 0.0
         part.handed.partition.rests = 0
         if verdicts is None:
@@ -334,11 +326,11 @@ class StreamEvents:
 
     def _close_part(self, part: RecordPart, stays: Sequence[int], rest: float) -> bool:
         if not stays:
-            return self._partitions.close(part.handed, part.handed.messages, (), rest, empty=len(part.passed))
+            return self.partitions.close(part.handed, part.handed.messages, (), rest, empty=len(part.passed))
         staying = {part.messages[place].offset() for place in stays}
         closed = [m for m in part.handed.messages if m.offset() not in staying]
         kept = [part.messages[place] for place in stays]
-        return self._partitions.close(part.handed, closed, kept, rest, empty=len(part.passed))
+        return self.partitions.close(part.handed, closed, kept, rest, empty=len(part.passed))
 
     # Other ways out
 
@@ -350,7 +342,7 @@ class StreamEvents:
         ours = [part for part in batch.parts if not part.handed.partition.revoked]
         rows = [part.row(place, None, error) for part in ours for place in range(len(part.reads))]
         try:
-            self._records.store(rows)
+            self.records.store(rows)
         except Exception:
             self._close(batch, [[(Fate.STAY, p) for p in range(len(part.reads))] for part in batch.parts], stuck=True)
             raise
@@ -369,7 +361,7 @@ class StreamEvents:
         """Their partitions rest: the view cannot be read now."""
         batch = self._batches.get(token)
         for part in batch.parts if batch else ():
-            self._partitions.rest(part.handed.partition)
+            self.partitions.rest(part.handed.partition)
         self.release(token)
 
     def renew(self, token: UUID) -> bool:
@@ -384,7 +376,7 @@ class StreamEvents:
     # What is asked of PostgreSQL
 
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
-        return self._records.deleted(events)
+        return self.records.deleted(events)
 
     def lately_done(self, types: Sequence[str], most: int) -> Sequence[Event]:
         """The table has none of them: only what this process has found counts."""
@@ -392,20 +384,20 @@ class StreamEvents:
 
     def last_version(self) -> int:
         with _not_waited_for():
-            return self._records.last_version()
+            return self.records.last_version()
 
     def raise_version(self, seen: int) -> int | None:
         with _not_waited_for():
-            return self._records.raise_version(seen)
+            return self.records.raise_version(seen)
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
         batch = self._batches.get(token)
         upserts = [event for event in batch.events if event.op == UPSERT] if batch else []
-        return self._records.newer_deletes(upserts) if upserts else {}
+        return self.records.newer_deletes(upserts) if upserts else {}
 
     def _stay(self, part: RecordPart, messages: Sequence[Message]) -> None:
         closed = part.passed if messages is part.messages else ()
-        self._partitions.close(part.handed, closed, messages, 0.0)
+        self.partitions.close(part.handed, closed, messages, 0.0)
 
 
 Fates = Sequence[Sequence[tuple[Fate, int]]]  # of what does not simply pass

@@ -19,7 +19,7 @@ from outbox.policy.settle import Done, Failed, Released, RetryLater
 from outbox.ports import NewerDelete, RecordRow
 from outbox.store.backlog import open_events
 from outbox.store.base import Store
-from outbox.store.events import PostgresEvents, raise_version, storable
+from outbox.store.events import PostgresEvents, failure_columns, raise_version, storable
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database
 
@@ -203,13 +203,7 @@ def _abandoned(error: str) -> dict[str, Any]:
 
 
 def _columns(failure: Failure) -> dict[str, Any]:
-    return {
-        "reason": failure.reason,
-        "code": failure.code,
-        "error": failure.error,
-        "fingerprint": failure.fingerprint,
-        "detail": failure.error_detail,
-    }
+    return {**failure_columns(failure), "detail": failure.error_detail}
 
 
 def _without_payload(row: RecordRow) -> RecordRow:
