@@ -83,6 +83,10 @@ class NoReply:
     elsewhere: bool = False
     unidentified: bool = False  # because of what the server is, or because nobody says or may know it
 
+    @property
+    def content(self) -> None:
+        return None
+
     def error(self) -> OutboxError:
         """The same for commands."""
         if self.unidentified and self.failure.reason is Reason.ES_CONFIG:
@@ -221,6 +225,23 @@ class Elastic:
             raise reply.error()
         return reply
 
+    def content(
+        self,
+        method: str,
+        target: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        refused: type[OutboxError],
+        missing_is_fine: bool = False,
+    ) -> dict[str, Any]:
+        """The object in its reply, for commands: raises `refused` where it says no."""
+        reply = self.ask(method, target, body)
+        if reply.status == 404 and missing_is_fine:
+            return {}
+        if (found := reply.content) is None:
+            raise reply.refusal(refused)
+        return found
+
     def _exchange(
         self, method: str, target: str, body: bytes | None = None, seconds: float | None = None
     ) -> Reply | NoReply:
@@ -305,10 +326,6 @@ def _no_reply(error: Exception) -> NoReply:
             return NoReply(whole(Reason.CONNECT, error.message))
         case _:
             return NoReply(whole(Reason.UNKNOWN, f"{type(error).__name__}: {error}"))
-
-
-def dumps(value: object) -> bytes:
-    return orjson.dumps(value)
 
 
 def quoted(name: str) -> str:
