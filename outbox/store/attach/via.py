@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -39,9 +39,10 @@ class Via:
     notes: tuple[str, ...] = ()
 
 
-def joined(changed: sql.Composable, via: str, named: LiteralString = "via (id)") -> sql.Composed:
-    """The query beside each changed row. Its last line may be a comment."""
-    return sql.SQL("{} cross join lateral (\n{}\n) as {}").format(changed, sql.SQL(via), sql.SQL(named))
+def joined(changed: sql.Composable, via: str, *, checked: bool = True) -> sql.Composed:
+    """The query beside each changed row. Its last line may be a comment. Once it is checked it has one column."""
+    alias = sql.SQL("via (id)" if checked else "via")
+    return sql.SQL("{} cross join lateral (\n{}\n) as {}").format(changed, sql.SQL(via), alias)
 
 
 def check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
@@ -99,7 +100,7 @@ def _check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
 
 def _make_view(conn: psycopg.Connection[Any], source: SourceTable, changed: sql.Composable, via: str) -> int:
     name = _checked(source)
-    query = joined(changed, via, "via")
+    query = joined(changed, via, checked=False)
     conn.execute(sql.SQL("create view {} as select via.* from {}").format(name, query))
     row = conn.execute("select %s::regclass::oid::bigint", [name.as_string(conn)]).fetchone()
     assert row is not None

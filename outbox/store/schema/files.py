@@ -38,18 +38,14 @@ class Migration:
         return " ".join(map(str.strip, self._section("Why")))
 
     @property
+    def run(self) -> str:
+        """Empty: in one transaction. `in steps`: as one block that commits as it goes."""
+        return " ".join(self._section("Run"))
+
+    @property
     def concurrent(self) -> bool:
         """True where each statement must run by itself, outside a transaction."""
-        return self._section("Run") == ["concurrently"] or self._in_steps
-
-    @property
-    def _in_steps(self) -> bool:
-        """True for one block that commits as it goes."""
-        return self._section("Run") == ["in steps"]
-
-    @property
-    def fills_adopted_rows(self) -> bool:
-        return self._section("Run") == ["adopted rows"]
+        return self.run in ("concurrently", "in steps")
 
     @property
     def indexes(self) -> list[str]:
@@ -67,7 +63,7 @@ class Migration:
     @property
     def statements(self) -> list[str]:
         """Of a concurrent file, which holds no function bodies; a file in steps is one block."""
-        if self._in_steps:
+        if self.run == "in steps":
             return [self.code]
         return [part.strip() for part in self.code.split(";") if part.strip()]
 
