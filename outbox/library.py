@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 from uuid import UUID
 
 from outbox.app.desk import QueueDesk, open_desk
@@ -31,6 +31,8 @@ from outbox.producers import awaiting, call, writing
 if TYPE_CHECKING:
     from outbox.producers.connection import AsyncProducerConnection, ProducerConnection
 
+T = TypeVar("T")
+
 _PAGE: Final = 500
 _NAME: Final = "outbox library"
 _LONGEST_WAIT: Final = 300  # whoever needs longer has a queue to watch: `outbox wait --caught-up`
@@ -42,8 +44,7 @@ class _Opened:
     lock: threading.Lock = field(default_factory=threading.Lock)
     watch: SettleWatch | None = None
     watching: threading.Lock = field(default_factory=threading.Lock)  # apart: to open a watch waits for no server
-    desk: QueueDesk | None = None
-    operations: Operations | None = None
+    made: dict[Callable[..., Any], Any] = field(default_factory=dict)  # by what opened it
 
 
 class _Installation:
@@ -180,18 +181,18 @@ class Outbox(_Installation):
         return self._operator().stats.failed()
 
     def _reader(self) -> QueueDesk:
-        opened = self._opened()
-        with opened.lock:
-            if opened.desk is None:
-                opened.desk = opened.stack.enter_context(open_desk(self._settings, application=_NAME))
-            return opened.desk
+        return self._once(open_desk)
 
     def _operator(self) -> Operations:
+        return self._once(open_operations)
+
+    def _once(self, opening: Callable[..., AbstractContextManager[T]]) -> T:
         opened = self._opened()
         with opened.lock:
-            if opened.operations is None:
-                opened.operations = opened.stack.enter_context(open_operations(self._settings, application=_NAME))
-            return opened.operations
+            if opening not in opened.made:
+                opened.made[opening] = opened.stack.enter_context(opening(self._settings, application=_NAME))
+            made: T = opened.made[opening]
+            return made
 
 
 class AsyncOutbox(_Installation):

@@ -103,7 +103,8 @@ class ViewDocuments(Store, topic="documents"):
 
     def _load(self, events: Sequence[Named], whole: bool) -> Mapping[UUID, Document]:
         """What may come along is that of the whole batch, also where it is read in parts."""
-        most_bytes = self._beyond if whole else inline_bytes(self._batch_bytes, len(events))
+        beyond = None if self._most_bytes is None else self._most_bytes + 1
+        most_bytes = beyond if whole else inline_bytes(self._batch_bytes, len(events))
         named, gone = self._named(events)
         reading = PartwiseRead(
             lambda part, limit_ms: self._read(part, limit_ms, most_bytes), self._limits, self._suspects, self._clock
@@ -112,7 +113,7 @@ class ViewDocuments(Store, topic="documents"):
             reading.run(named)
         except psycopg.Error as error:
             raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
-        if reading.last_error is not None and not reading.found and not self._is_well(reading, named):
+        if reading.last_error is not None and not reading.found and not self._finds_blamed(reading, named):
             detail = f"a lookup in {self._view} took over {self._limits.whole_ms / 1000:g} s, and so did parts of it"
             raise DocumentsUnavailable(detail) from reading.last_error
         if len(reading.found) == len(events):
@@ -120,10 +121,6 @@ class ViewDocuments(Store, topic="documents"):
         unread = dict.fromkeys((event.id for event in named), UNREAD)
         blamed = {id: Document(None, None, None, failure) for id, failure in reading.blamed.items()}
         return {**gone, **unread, **blamed, **reading.found}
-
-    @property
-    def _beyond(self) -> int | None:
-        return None if self._most_bytes is None else self._most_bytes + 1
 
     def _named(self, events: Sequence[Named]) -> tuple[Sequence[Named], dict[UUID, Document]]:
         """Those whose id a row of the view can have; the others are gone. Before that is said of anyone, the view is
@@ -137,14 +134,13 @@ class ViewDocuments(Store, topic="documents"):
         nobodys = {event.id: gone for event in events if not shape.id.names(event.entity_id)}
         return [event for event in events if event.id not in nobodys], nobodys
 
-    def _is_well(self, reading: PartwiseRead, events: Sequence[Named]) -> bool:
+    def _finds_blamed(self, reading: PartwiseRead, events: Sequence[Named]) -> bool:
         """Nothing could be read. Where the view finds a blamed row at once, its document is what takes so long. Any
         other view lacks an index or waits for a lock, and no row is at fault."""
         suspect = next((event for event in events if event.id in reading.blamed), None)
-        return not reading.hopeless and suspect is not None and self._finds(suspect)
-
-    def _finds(self, event: Named) -> bool:
-        named = {"entity_type": event.entity_type, "entity_id": event.entity_id}
+        if reading.hopeless or suspect is None:
+            return False
+        named = {"entity_type": suspect.entity_type, "entity_id": suspect.entity_id}
         try:
             with self._read_only(self._limits.part_ms) as connection:
                 connection.execute(self._query(connection, "finds"), named)

@@ -374,18 +374,19 @@ def _verdict(id: UUID, settlement: Settlement) -> dict[str, Any]:
             # An attempt is recorded only where the event itself was at fault; an outage would write one for every row.
             told = {"detail": failure.error_detail if own else None}
             delay = settlement.delay_seconds
-            return {"id": id, "verdict": "retry", "delay": delay, "own": own, **_columns(failure), **told}
+            return {"id": id, "verdict": "retry", "delay": delay, "own": own, **failure_columns(failure), **told}
         case Failed():
             failure = settlement.failure
             dead, own = settlement.dead_reason, not failure.whole
             told = {"detail": failure.error_detail}
-            return {"id": id, "verdict": "failed", "dead_reason": dead, "own": own, **_columns(failure), **told}
+            columns = failure_columns(failure)
+            return {"id": id, "verdict": "failed", "dead_reason": dead, "own": own, **columns, **told}
         case Released():
-            columns = _columns(settlement.failure) if settlement.failure else {}
+            columns = failure_columns(settlement.failure) if settlement.failure else {}
             return {"id": id, "verdict": "release", "delay": settlement.delay_seconds, **columns}
 
 
-def _columns(failure: Failure) -> dict[str, Any]:
+def failure_columns(failure: Failure) -> dict[str, Any]:
     return {
         "reason": failure.reason,
         "code": failure.code,

@@ -200,8 +200,8 @@ class PostgresPages:
             if found is not None:
                 return found
         while ids := self._truth.keys(entity_type, after, limit, until):
-            there = [(id, d) for id, d in zip(ids, self.documents(entity_type, ids), strict=True) if _is_there(d)]
-            if there:
+            read = zip(ids, self.documents(entity_type, ids), strict=True)
+            if there := [(id, each) for id, each in read if each.size_bytes is not None or each.failure is not None]:
                 return there
             after = ids[-1]
         return []
@@ -219,10 +219,6 @@ class PostgresPages:
 
     def raise_version(self, seen: int) -> None:
         raise_version(self._database, seen, self._actor)
-
-
-def _is_there(document: Document) -> bool:
-    return document.size_bytes is not None or document.failure is not None
 
 
 def _document_of(truth: Truth) -> Document:

@@ -157,8 +157,10 @@ class Reclaims(Store, topic="workers"):
                 return Sweep(rows, finished=False, limited=True)
             if found is not None:
                 rows += found
-            elif not self._next_scan():
-                return Sweep(rows, finished=True)
+            else:
+                self._place, self._scan = START, (self._scan + 1) % len(SWEEPS)
+                if not self._scan:
+                    return Sweep(rows, finished=True)
         return Sweep(rows, finished=False)
 
     def _page(self) -> int | None:
@@ -171,7 +173,3 @@ class Reclaims(Store, topic="workers"):
             return None
         self._place = dict(zip(START, row[1:], strict=True))
         return int(row[0])
-
-    def _next_scan(self) -> bool:
-        self._place, self._scan = START, (self._scan + 1) % len(SWEEPS)
-        return self._scan > 0
