@@ -264,7 +264,7 @@ class AsyncOutbox(_Installation):
 
 def _subject(id: UUID | str, *about: Any, **named: Any) -> tuple[Subject, float]:
     """`wait(id, seconds)` or `wait(entity_type, entity_id, seconds)`. An event's id is a uuid, and no type is one."""
-    by_event = isinstance(id, UUID) or not (about or "entity_id" in named) or _is_uuid(id)
+    by_event = not (about or "entity_id" in named) or _uuid(id) is not None
     order = ("seconds",) if by_event else ("entity_id", "seconds")
     given = {**dict(zip(order, about, strict=False)), **named}
     if len(about) > len(order) or given.keys() - set(order):
@@ -273,11 +273,11 @@ def _subject(id: UUID | str, *about: Any, **named: Any) -> tuple[Subject, float]
     return (_id(id) if by_event else EntityWait(str(id), str(given["entity_id"]))), longest
 
 
-def _is_uuid(text: str) -> bool:
+def _uuid(value: UUID | str) -> UUID | None:
     try:
-        return bool(UUID(str(text)))
+        return value if isinstance(value, UUID) else UUID(str(value))
     except ValueError:
-        return False
+        return None
 
 
 def _seen(subject: Subject, status: Status | None) -> Status:
@@ -302,7 +302,6 @@ def _settings(database_url: str | None) -> Settings:
 
 
 def _id(value: UUID | str) -> UUID:
-    try:
-        return value if isinstance(value, UUID) else UUID(str(value))
-    except ValueError:
-        raise WrongArgument(f"{str(value)[:80]!r} is not an event's id, which is a uuid") from None
+    if (id := _uuid(value)) is None:
+        raise WrongArgument(f"{str(value)[:80]!r} is not an event's id, which is a uuid")
+    return id

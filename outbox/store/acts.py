@@ -4,6 +4,7 @@ Deletes no row, tells no daemon, chooses no version.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, LiteralString
 from uuid import UUID
@@ -94,14 +95,7 @@ class PostgresControls(Store, topic="controls"):
 class PostgresEventWriter(Store, topic="requests"):
     def ask(self, asked: Reprojection, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]:
         """The id and the version of the new event."""
-        named = {
-            "entity_type": asked.entity_type,
-            "entity_id": asked.entity_id,
-            "op": asked.op,
-            "version": asked.version,
-            "payload": asked.text,
-            "routing": asked.routing,
-        }
+        named = asdict(asked) | {"payload": asked.text}
         with self._database.transaction() as connection:
             row = connection.execute(typed(self._sql["ask"], entity_id_type(connection)), named).fetchone()
             assert row is not None

@@ -142,22 +142,13 @@ class PostgresReplays(Store, topic="replays"):
             batch = self._hold(connection, lease, ReplayStatus.DISPATCHING)
             if batch is None:
                 return None
-            moved = self._move(connection, batch, rows)
+            about = {"explicit": batch.explicit, "by": batch.requested_by, "reason": batch.requested_reason}
+            moved = fetch_rows(connection, self._sql["dispatch"], {"id": batch.id, "limit": rows, **about})
             skipped = sum(1 for row in moved if row["skip_reason"] is not None)
             counts = {"id": batch.id, "replayed": len(moved) - skipped, "skipped": skipped, "lease": LEASE}
             row = connection.execute(self._sql["count_step"], counts).fetchone()
             audit.write(connection, [_item(batch, each) for each in moved])
             return Dispatched(len(moved) - skipped, skipped, int(row[0]) if row else 0)
-
-    def _move(self, connection: Connection[Any], batch: ReplayBatch, rows: int) -> Sequence[Row]:
-        named = {
-            "id": batch.id,
-            "limit": rows,
-            "explicit": batch.explicit,
-            "by": batch.requested_by,
-            "reason": batch.requested_reason,
-        }
-        return fetch_rows(connection, self._sql["dispatch"], named)
 
     def finish_dispatch(self, lease: ReplayLease) -> bool:
         return self._changed("finish_dispatch", lease, delay=timedelta(seconds=check_delay_seconds(0)))

@@ -20,18 +20,10 @@ Row = Mapping[str, Any]
 
 def enqueue(connection: Connection[Any], notices: Sequence[Notice]) -> list[bool]:
     """In the caller's transaction. False for one whose key is there already."""
-    return [_enqueue(connection, notice) for notice in notices]
-
-
-def _enqueue(connection: Connection[Any], notice: Notice) -> bool:
-    named = {
-        "type": notice.type,
-        "url": notice.url,
-        "body": orjson.dumps(notice.body, default=str).decode(),
-        "dedupe_key": notice.dedupe_key,
-        "replay_id": notice.replay_id,
-    }
-    return connection.execute(queries("webhooks")["enqueue"], named).fetchone() is not None
+    query = queries("webhooks")["enqueue"]
+    bodies = (orjson.dumps(notice.body, default=str).decode() for notice in notices)
+    named = (notice._asdict() | {"body": body} for notice, body in zip(notices, bodies, strict=True))
+    return [connection.execute(query, each).fetchone() is not None for each in named]
 
 
 class PostgresWebhooks(Store, topic="webhooks"):
