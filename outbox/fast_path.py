@@ -145,8 +145,7 @@ def _one_by_one(addressing: Addressing, events: Sequence[Event]) -> tuple[Sendab
 
 
 def from_payloads(sendable: Sendable, most_bytes: int) -> Plain | None:
-    """None: someone has no payload at hand, is no upsert or not alone with its document; or all together are larger
-    than one portion."""
+    """None: a payload is not at hand, an event is no upsert or not alone with its document, or all are too large."""
     payloads = list(map(_PAYLOAD, sendable.events))
     if not payloads or None in payloads or not _OPS_WITH_PAYLOAD.issuperset(map(_OP, sendable.events)):
         return None
@@ -162,8 +161,7 @@ def is_lookup(sendable: Sendable) -> bool:
 
 
 def from_view(sendable: Sendable, found: Mapping[UUID, Document], version: int, most_bytes: int) -> Plain | None:
-    """What was just looked up for all of them, under the version that was drawn. None: one is not there, is large, or
-    has a place of its own."""
+    """What was just looked up, under the version drawn. None: one is not there, is large, or has its own place."""
     if not found or not all(map(is_, map(_ID, sendable.events), found)):
         return None
     bodies, sizes, _, failures, _, routed = zip(*found.values(), strict=True)

@@ -1,5 +1,4 @@
-"""The configuration of the Debezium connector that reads the event log, how a running one differs, and what its errors
-mean. Pure: it asks nobody."""
+"""The Debezium connector of the event log: its configuration, how a running one differs, what errors mean. Pure."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ committed. What a revoked partition had in flight is closed by nobody here: its 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
 from outbox.errors import DatabaseDown, NotStored
@@ -100,16 +100,12 @@ class StreamEvents:
     database: str = ""
     routed: bool = False
     stopped_types: Callable[[], frozenset[str]] = frozenset
+    has_all_events: ClassVar = False  # the table has the exceptions only
 
     def __post_init__(self) -> None:
         self._open = OpenRows(self.most_open)
         self._next_count = 0.0
         self._batches: dict[UUID, InFlight] = {}  # single operations of a dict are safe
-
-    @property
-    def has_all_events(self) -> bool:
-        """The table has the exceptions only."""
-        return False
 
     # Claim
 
@@ -173,8 +169,7 @@ class StreamEvents:
         return self._up_to(parts, waits, UNSEEN_SECONDS) if unseen else parts
 
     def _without_paused(self, parts: list[RecordPart]) -> list[RecordPart]:
-        """An entity type that a person has paused holds up the partitions that have records of it: to store each as a
-        row would pour the topic into PostgreSQL."""
+        """A paused entity type holds up its partitions: stored as rows, it would pour the topic into PostgreSQL."""
         stopped = self.stopped_types()
 
         def waits(found: Read) -> bool:
@@ -214,8 +209,7 @@ class StreamEvents:
         return RecordPart(handed, part.reads[:end], part.messages[:end], passed)
 
     def _store_unsent(self, parts: list[RecordPart]) -> list[RecordPart]:
-        """The first batch of a suspect partition becomes rows: a table lane claims them apart, down to the one that
-        ends the process."""
+        """The first batch of a suspect partition becomes rows, down to the one that ends the process."""
         suspect = [part for part in parts if part.handed.partition.suspect]
         rows = [part.row(place, None, ENDED) for part in suspect for place in range(len(part.reads))]
         try:

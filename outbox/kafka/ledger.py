@@ -13,8 +13,7 @@ class OutOfOrder(ValueError):
 
 
 class OffsetLedger:
-    """One partition, from its assignment to its revocation. A new assignment is a new ledger, so what was handed out
-    before can close nothing in it."""
+    """One assignment of one partition: what was handed out before a new one can close nothing in it."""
 
     __slots__ = ("_open", "next")
 

@@ -301,8 +301,7 @@ class Partitions:
             partition.rest_until = max(partition.rest_until, self._clock() + seconds)
 
     def rest(self, partition: Partition) -> None:
-        """Of a partition that needs PostgreSQL, which is down: longer each time, because each try costs its lane the
-        wait for a connection."""
+        """Rests a partition that needs PostgreSQL, which is down: longer each time, because each try costs its lane."""
         with self._changed:
             partition.rests += 1
             seconds = min(REST_SECONDS * 2.0 ** (partition.rests - 1), LONGEST_REST_SECONDS)

@@ -368,8 +368,7 @@ def _kept(text: str) -> str:
 
 
 def _microseconds(value: bytes | None) -> float | None:
-    """A decimal number, or ISO 8601. What is neither says nothing of the event's age: it is checked as if it were
-    old."""
+    """A decimal number, or ISO 8601. What is neither says nothing of the age: it is checked as if it were old."""
     if value is None:
         return None
     try:

@@ -1,5 +1,4 @@
-"""Keeps the exceptions of a stream as rows of `search_outbox_events`, and answers what records are checked against.
-Decides nothing."""
+"""Keeps the exceptions of a stream as rows, and answers what records are checked against. Decides nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, LiteralString

@@ -149,8 +149,7 @@ class Elastic:
     _doubtful: bool = field(default=False, init=False)  # a reply came that the known product does not give
 
     def server(self, seconds: float | None = None) -> Server | Failure:
-        """What the server is: asked before the first write, and again after a reply that makes it doubtful. A failure
-        is not remembered."""
+        """What the server is: asked before the first write, and when a reply makes it doubtful. Keeps no failure."""
         if self._server is not None and not self._doubtful:
             return self._server
         reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))

@@ -1,5 +1,4 @@
-"""Reads what Elasticsearch holds: versions, also of deleted documents, and one document as its exact text.
-It changes no document."""
+"""Reads what Elasticsearch holds: versions, also of deleted documents, and one document as its exact text."""
 
 import json
 from collections.abc import Sequence

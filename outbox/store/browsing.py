@@ -31,8 +31,7 @@ class PostgresBrowsing(BoundedStore, topic="browsing"):
             return self._row("show_without_payload", id=id)
 
     def statuses(self, subjects: Collection[UUID | EntityWait]) -> Mapping[UUID | EntityWait, str]:
-        """Of those that can be seen: an event that is not committed yet is left out, and an entity where producers
-        write to the event log."""
+        """Leaves out what is not committed yet, and an entity where producers write to the event log."""
         ids = [each for each in subjects if isinstance(each, UUID)]
         found: dict[UUID | EntityWait, str] = {}
         if ids:

@@ -195,8 +195,7 @@ class ViewDocuments(Store, topic="documents"):
             raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
 
     def _query(self, connection: Connection[Any], name: str) -> sql.Composed:
-        """Made for the view as it is; someone may replace it while this runs. Lanes share this, so what belongs
-        together is exchanged as one."""
+        """Made for the view as it is. Lanes share this, so what belongs together is exchanged as one."""
         made = self._made
         if made is None or self._clock() - made.at > KNOWN_SECONDS:
             made = self._make(connection)

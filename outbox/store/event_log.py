@@ -1,5 +1,4 @@
-"""Keeps the days of the event log (`search_outbox_log`): makes those to come, drops those that are over. Reads how far
-the connector has captured it."""
+"""Keeps the days of the event log (`search_outbox_log`), and reads how far the connector has captured it."""
 
 from datetime import timedelta
 from typing import Final

@@ -49,6 +49,8 @@ class Wanted(NamedTuple):
 class PostgresEvents(Store, topic="events"):
     """One worker's view of the queue. Thread-safe: each call takes a connection of its own from the pool."""
 
+    has_all_events = True
+
     def __init__(
         self,
         database: Database,
@@ -64,10 +66,6 @@ class PostgresEvents(Store, topic="events"):
         self._owner = owner
         self._start_id = start_id
         self._lease = timedelta(seconds=lease_seconds)
-
-    @property
-    def has_all_events(self) -> bool:
-        return True
 
     def claim(self, order: ClaimOrder) -> Claimed:
         with self.database.connection() as connection:

@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 
 class _QuickStore(Store):
-    """What takes longer than three seconds is given up."""
+    """What takes longer than three seconds is cancelled."""
 
     def _connection(self) -> AbstractContextManager[Connection[Any]]:
         return self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS)

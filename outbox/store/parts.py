@@ -101,8 +101,7 @@ class PartwiseRead:
                 parts.extend(self._tried(part, self._limits.part_ms))
 
     def _try_a_sample(self, events: Sequence[Named]) -> None:
-        """Tells a view without its index from a slow row in a few seconds. Rows that were blamed stay suspects, so that
-        the next sample is another one."""
+        """Tells a view without its index from a slow row. Blamed rows stay suspects: the next sample is another one."""
         if len(events) <= SAMPLE:
             return
         last = len(events) - 1

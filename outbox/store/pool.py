@@ -213,8 +213,7 @@ _OF_NO_USE: Final = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.Seria
 
 
 def _read_times(connection: Connection[Any]) -> None:
-    """psycopg reads times in the ISO style only, and a role may have another. Poolers keep this one setting per client:
-    the server reports it."""
+    """psycopg reads times in the ISO style only, and a role may have another. Poolers keep this setting per client."""
     if not (connection.info.parameter_status("DateStyle") or "ISO").startswith("ISO"):
         connection.execute("set datestyle = 'ISO, MDY'")
 

@@ -75,8 +75,7 @@ class PostgresTruth(Store, topic="truth"):
         return self.has_view and "routing" in self._shape.columns
 
     def types(self) -> list[str]:
-        """The declared types, and those that the view has, as far as they can be walked. Raises NeedsEntityIndex where
-        there is nothing to walk by."""
+        """The declared types and those of the view, as far as they can be walked. Raises NeedsEntityIndex."""
         if not self.has_view and not self.by_entity:
             raise NeedsEntityIndex
         return [kind for kind in self._types if self.by_entity or self.kept_by_view(kind)]
@@ -153,8 +152,7 @@ class PostgresTruth(Store, topic="truth"):
             yield key, Truth(key, text, None, document.routing, failure, size, routed=document.routed)
 
     def _read_all(self, wanted: Sequence[Wanted], whole: bool) -> Mapping[UUID, Document]:
-        """Slow documents use up the time of a lookup; nobody else asks again for those that it did not come to. Each
-        round reads one at least, or raises."""
+        """Slow documents use up the time of a lookup: asks again. Each round reads one at least, or raises."""
         loaded: dict[UUID, Document] = {}
         while unread := [want for want in wanted if loaded.get(want.id, UNREAD).failure is NOT_READ]:
             loaded |= self._documents.load(unread, whole=whole)
@@ -193,8 +191,7 @@ class PostgresPages:
     def page(
         self, entity_type: str, after: str | None, limit: int, until: str | None = None
     ) -> list[tuple[str, Document]]:
-        """Entities that have a document, after a key and up to another. Empty: there are no more. Large ones come
-        without a body."""
+        """Documents after a key and up to another; large ones without a body. Empty: there are no more."""
         if self._truth.kept_by_view(entity_type):
             found = self._documents.page(entity_type, after, limit, until)
             if found is not None:

@@ -128,8 +128,7 @@ class ViewShape(NamedTuple):
     materialised: bool = False
 
     def check(self) -> None:
-        """Raises DocumentsUnavailable where the view is not there, not whole or materialised, UnsupportedIds by the
-        type's name."""
+        """Raises DocumentsUnavailable (not there, not whole, materialised), or UnsupportedIds."""
         if missing := NEEDED_COLUMNS - self.columns.keys():
             raise DocumentsUnavailable(f"{self.view} does not exist or lacks {', '.join(sorted(missing))}")
         self._check_fresh()

@@ -64,8 +64,7 @@ class Workers(Store, topic="workers"):
         return [ControlRow(*row) for row in self._all("controls")]
 
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None:
-        """Apart from the lanes and with a time limit: without an entity index this may read many rows. None: it
-        could not tell in that time."""
+        """With a time limit: without an entity index this may read many rows. None: it could not tell in time."""
         parameters = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
         try:
             with self._database.transaction(read_only=True, timeout_ms=timeout_ms) as connection:

@@ -35,8 +35,7 @@ class Ambiguous(Conflict):
 
 
 class TypesFound(NamedTuple):
-    """What the view and the newest events tell of types that nobody has declared. `mixed`: both, so that a person must
-    say what keeps them."""
+    """What the view and the newest events tell of undeclared types. `mixed`: both; a person must say which."""
 
     clear: dict[str, EntityType]
     mixed: list[str]

@@ -132,8 +132,7 @@ def pending(conn: psycopg.Connection, parts: tuple[str, ...] = ()) -> list[Migra
 
 
 def has_part(conn: psycopg.Connection, part: str) -> bool:
-    """Recorded, and its indexes and triggers are there and whole: people drop them by hand, and an older release
-    installed fewer."""
+    """Recorded and whole: people drop indexes and triggers by hand, and an older release installed fewer."""
     if all(row.name != part for row in applied(conn)):
         return False
     indexes = files.part(part).indexes
