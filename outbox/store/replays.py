@@ -16,7 +16,6 @@ from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.inputs import EventFilter, given
 from outbox.policy.replay import (
     LEASE_SECONDS,
-    CheckVerdict,
     Dispatched,
     ReplayBatch,
     ReplayLease,
@@ -170,7 +169,8 @@ class PostgresReplays(Store, topic="replays"):
             ended = ended_since(connection, batch.id)
             n = sum(ended.values())
             verdict = judge_check(batch.poll_count, n, batch.still_open - n, max_polls)
-            checked = fetch_batch(connection, "checked", {"id": batch.id, **ended, **_verdict(verdict)})
+            named = {"id": batch.id, **ended, **verdict._asdict(), "delay": timedelta(seconds=verdict.delay_seconds)}
+            checked = fetch_batch(connection, "checked", named)
             if checked is not None and checked.is_over:
                 close(connection, checked, self._notices(checked))
             return checked
@@ -248,8 +248,3 @@ def _item(batch: ReplayBatch, row: Row) -> Entry:
 
 def _actor(batch: ReplayBatch) -> Actor:
     return Actor(batch.requested_by, Source(batch.source), batch.role)
-
-
-def _verdict(check: CheckVerdict) -> dict[str, Any]:
-    delay = timedelta(seconds=check.delay_seconds)
-    return {"status": check.status, "poll_count": check.poll_count, "delay": delay, "reason": check.reason}

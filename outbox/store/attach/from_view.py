@@ -61,7 +61,8 @@ def plan(conn: Connection, view: str) -> Planned:
         except SchemaMismatch:
             raise
         except OutboxError as error:
-            problems += _why(each, error)
+            why = error.problems if isinstance(error, CannotAttach) else (error.message,)
+            problems += [f"{each.relation.sql} as {each.entity_type}: {problem}" for problem in why]
         else:
             planned.append(made)
             ready += [done] if made.state != "there" else []
@@ -139,13 +140,6 @@ def _told(refused: NotDerived) -> str:
         f"    Attach it by hand: {example.command(table)}{every}\n"
         f'    or, if it never changes: outbox attach --ignore {table} --reason "..."'
     )
-
-
-def _why(derived: Derived, error: OutboxError) -> Iterator[str]:
-    table = derived.relation.sql
-    problems = error.problems if isinstance(error, CannotAttach) else (error.message,)
-    for problem in problems:
-        yield f"{table} as {derived.entity_type}: {problem}"
 
 
 def _planned(

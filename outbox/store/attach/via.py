@@ -55,7 +55,8 @@ def check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
         with conn.transaction(force_rollback=True):
             return _check(conn, source, via)
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
-        return Via((f"--via: {_said(error)}. It is one SELECT over the row `changed`, a row of {source.shown}.",))
+        said = (error.diag.message_primary or type(error).__name__).rstrip(".")
+        return Via((f"--via: {said}. It is one SELECT over the row `changed`, a row of {source.shown}.",))
 
 
 def _not_one_statement(conn: psycopg.Connection[Any], via: str) -> str:
@@ -139,10 +140,6 @@ def _used(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> tuple
     whole_row = re.search(r"\bchanged\.\*", definition) is not None
     named = (name for name in source.columns if re.search(rf"\bchanged\.{re.escape(quoted[name])}(?!\w)", definition))
     return tuple(source.columns if whole_row else named), whole_row
-
-
-def _said(error: psycopg.Error) -> str:
-    return (error.diag.message_primary or type(error).__name__).rstrip(".")
 
 
 def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: Sequence[str] = ()) -> str:

@@ -7,6 +7,7 @@ fixed by running it again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import psycopg
@@ -241,8 +242,9 @@ def fill_rows(conn: psycopg.Connection, say: Say) -> None:
 def _fill_pass(conn: psycopg.Connection, say: Say) -> bool:
     """One walk over the list; True when nothing is left on it. Rows that someone held are left for the next."""
     first, last = _ends(conn)
+    query = files.adoption("6_fill_rows").encode()
     for start in range(first - 1, last, FILL_STEP):
-        _fill_step(conn, start)
+        in_transaction(conn, partial(conn.execute, query, {"after": start, "upto": start + FILL_STEP}))
         if (start // FILL_STEP) % 100 == 99:
             say(f"adopting search_outbox_events: {start + FILL_STEP} of {last} rows filled")
     return _ends(conn) == (1, 0)
@@ -257,12 +259,6 @@ def _ends(conn: psycopg.Connection) -> tuple[int, int]:
     row = conn.execute("select min(ordinal), max(ordinal) from search_outbox_adoption").fetchone()
     first, last = row or (None, None)
     return first or 1, last or 0
-
-
-def _fill_step(conn: psycopg.Connection, after: int) -> None:
-    query = files.adoption("6_fill_rows").encode()
-    bounds = {"after": after, "upto": after + FILL_STEP}
-    in_transaction(conn, lambda: conn.execute(query, bounds))
 
 
 def _run(conn: psycopg.Connection, step: str) -> None:
