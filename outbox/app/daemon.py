@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from outbox import __version__
-from outbox.app import naming
 from outbox.app.chores import chores
 from outbox.app.desk import backlog_of
 from outbox.config import Settings
-from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
 from outbox.daemon.declarations import Declarations
 from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import EVERYTHING, PauseGate
+from outbox.daemon.higher_version import HigherVersions
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
-from outbox.daemon.lookup_outcome import Lookups
+from outbox.daemon.lookups import Lookups
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
-from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import Enrolment, wait_for_schema
 from outbox.daemon.systemd import Notifier, Watchdog
@@ -41,6 +39,8 @@ from outbox.policy.document import Addressing
 from outbox.policy.projection import Projects
 from outbox.policy.schema import SchemaState
 from outbox.policy.settle import RetryPolicy
+from outbox.reindex.second_target import SecondTarget, StreamTarget
+from outbox.reindex.tables import PostgresMirrors, PostgresVerifications
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index_check import TargetCheck
@@ -53,7 +53,6 @@ from outbox.store.fanouts import PostgresFanouts
 from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database, connect
 from outbox.store.pooler import ear
-from outbox.store.reindex import PostgresMirrors, PostgresVerifications
 from outbox.store.schema.state import check_schema, has_by_type
 from outbox.store.workers import Reclaims, Workers
 from outbox.telemetry import tracing
@@ -204,13 +203,12 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         max_processing_seconds=settings.reclaim.max_processing_seconds,
     )
     kinds = _kinds(settings, events, pools)
-    brakes = Brakes(announce, clock)
     most_bytes = settings.batch.max_document_bytes
     documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes, most_bytes=most_bytes)
     documents.shape().check_ids()
     declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, boottime)
-    names = naming(settings)
-    judge = Judge(_retry(settings), brakes)
+    names = settings.naming
+    judge = Judge(_retry(settings), announce, clock)
     projector = Projector(
         store=events,
         documents=documents,
@@ -220,7 +218,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         leases=leases,
         addressing=Addressing(names),
         judge=judge,
-        lookups=Lookups(events, documents, brakes, announce, clock),
+        lookups=Lookups(events, documents, announce, clock),
+        higher=HigherVersions(events, announce),
         fanouts=Fanouts(PostgresFanouts(pools.lanes), judge, announce),
         gate=gate,
         announce=announce,
@@ -253,7 +252,19 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         # Late import: the client of Kafka is installed only where it is used.
         from outbox.kafka.joining import streaming  # noqa: PLC0415
 
-        stream = streaming(settings, claimer, projector, second, make_lane, pools.lanes, events, announce, clock)
+        stream = streaming(
+            settings,
+            claimer,
+            projector,
+            StreamTarget(second),
+            second.is_heard,
+            make_lane,
+            pools.lanes,
+            events,
+            announce,
+            clock,
+        )
+        second.on_change_after_silence = stream.rewind
     lanes = [make_lane(number, claimer, projector) for number in range(1 if stream else settings.worker.concurrency)]
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
 
@@ -266,13 +277,17 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         if stream is not None:
             stream.tend()
 
+    def let_fail(chosen: frozenset[str]) -> None:
+        judge.let_fail(chosen)
+        projector.lookups.let_fail(chosen)
+
     check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
         controls=desk.controls,
         version_known=desk.version_known,
         gate=gate,
-        brakes=brakes,
-        ahead=projector.ahead,
+        let_fail=let_fail,
+        ahead=projector.higher.ahead,
         kinds=kinds,
         open_types=_open_types(settings, events),
         targets=settings.elastic.targets,

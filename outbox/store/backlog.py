@@ -14,7 +14,6 @@ from outbox.ports import OpenCounts
 from outbox.store.base import BoundedStore
 from outbox.store.pool import QueryCancelled, connect, fetch_rows, plan_with, translated
 from outbox.store.queries import queries
-from outbox.store.reindex import PostgresRebuilds
 from outbox.store.schema.state import check_schema
 
 # Counting a million open rows takes 85 ms after a vacuum, 600 after 300,000 were drained (measured); no more than that.
@@ -162,11 +161,6 @@ class PostgresOverview(BoundedStore, topic="overview"):
 
     def pauses(self) -> Sequence[Row]:
         return self._rows("pauses")
-
-    def rebuild(self) -> str | None:
-        """What a rebuild that is not over is at, in words."""
-        newest = PostgresRebuilds(self._database, owner="status").newest()
-        return None if newest is None or newest.is_over else newest.sentence
 
     def last_seq(self) -> int:
         return int(self._value("last_seq") or 0)

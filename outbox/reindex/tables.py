@@ -9,9 +9,9 @@ import orjson
 
 from outbox.policy.audit import Entry
 from outbox.policy.drift import DriftReport, totals
-from outbox.policy.rebuild_parts import PartsProgress
 from outbox.policy.reindex import BackfillRun, LastVerification, Rebuild
 from outbox.ports import Mirroring, Refusal
+from outbox.reindex.parts import PartsProgress
 from outbox.store import audit
 from outbox.store.base import Store
 from outbox.store.pool import Database, fetch_row
