@@ -150,7 +150,8 @@ def _examine(settings: Settings) -> Callable[[], Sequence[Finding]]:
 def run_console(settings: Settings, tell: Callable[[str], None]) -> None:
     """`outbox console`: until a signal. The first lets running requests end, the second leaves at once."""
     settings.check_console()
-    configure(settings.log.format, settings.log.level, settings.projection, "console", secrets=settings.secrets())
+    shown = (settings.log.format, settings.log.level, settings.projection, "console")
+    configure(*shown, secrets=settings.secrets(), names=settings.names())
     stop = Stop()
     with open_console(settings) as app:
         served = Console(app, listen(settings.console.host, settings.console.port), settings.console.trusted_proxies)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import threading
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from outbox import cli
 from outbox.cli import Json, option
+from outbox.daemon.startup import begin
 from outbox.errors import UsageError
+from outbox.facts import DatabaseLost, Fact
 
 commands = typer.Typer()
 migrate = typer.Typer()
@@ -50,12 +54,15 @@ def apply(
     finish: Annotated[
         bool, option("--finish", "The second step of an upgrade, when no projector of the older program runs.")
     ] = False,
+    no_wait: Annotated[
+        bool, option("--no-wait", "Exit with code 75 if the database does not answer, instead of waiting.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.
 
     An existing search_outbox_events is adopted: nothing is rewritten and producers continue. Uses
-    OUTBOX_DIRECT_DATABASE_URL where that is set.
+    OUTBOX_DIRECT_DATABASE_URL where that is set. Waits for a database that does not answer, as `outbox run` does.
 
     An upgrade has two steps: this, beside running projectors of both programs, and --finish, when the older ones are
     gone: from then on PostgreSQL refuses their claims.
@@ -76,16 +83,26 @@ def apply(
     settings = cli.settings()
     url = settings.database.direct_dsn
     more = {"view": settings.documents, "most_bytes": settings.batch.max_document_bytes}
-    applied = cli.migrations().migrate(url, **chosen, **more, drop_slow_indexes=drop_slow_indexes, say=cli.note)
-    _finish(url, settings.documents, wanted=finish)
+    make, applied = cli.migrations(), list[str]()
+    steps: list[Callable[[], object]] = [
+        lambda: applied.extend(make.migrate(url, **chosen, **more, drop_slow_indexes=drop_slow_indexes, say=cli.note)),
+        lambda: _finish(url, settings.documents, wanted=finish),
+    ]
     if log is False:
-        applied += cli.migrations().turn_log_off(url, say=cli.note)
+        steps.append(lambda: applied.extend(make.turn_log_off(url, say=cli.note)))
     if drop_log:
-        applied += cli.migrations().drop_log(url, settings.event_log.slot, say=cli.note)
-    elif log is False:
+        steps.append(lambda: applied.extend(make.drop_log(url, settings.event_log.slot, say=cli.note)))
+    begin(steps, _say_lost, threading.Event(), patient=not no_wait)
+    if log is False and not drop_log:
         cli.note(AFTER_NO_LOG)
     told = f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do"
     cli.answer({"applied": applied}, told, json=json)
+
+
+def _say_lost(fact: Fact) -> None:
+    """All that is said of the wait."""
+    if isinstance(fact, DatabaseLost):
+        cli.note(f"PostgreSQL does not answer: {fact.error}")
 
 
 def _finish(url: str, view: str, *, wanted: bool) -> None:

@@ -136,6 +136,11 @@ class Settings(Section):
         whole = tuple(value.get_secret_value() for value in held if isinstance(value, SecretStr))
         return (*whole, *self.kafka.secret_options)
 
+    def names(self) -> tuple[str, ...]:
+        """Public names that log lines hold."""
+        named = (self.projection, self.worker.id, self.documents, self.kafka.topic, self.kafka.group)
+        return (*named, *self.elastic.targets, *self.known_entity_types)
+
     def source_of(self, variable: str) -> Source:
         """Where a value came from: flag, environment, file or default."""
         return self._sources.get(variable, "default")

@@ -113,6 +113,7 @@ class Upkeep:
             return
         self._last_bulk = now
         for target in self.targets:
+            self.announce(Beat("upkeep"))  # several that do not answer are no hang
             failure = self.probe(target)
             self.announce(SinkProbed(target, failure is None, "" if failure is None else failure.error))
 
@@ -154,8 +155,8 @@ class SequenceWatch:
     def tend(self) -> None:
         if self.clock() < self._next:
             return
-        self._next = self.clock() + SEQUENCE_SECONDS
         raised = self.catch_up()
+        self._next = self.clock() + SEQUENCE_SECONDS
         if raised is not None:
             self.announce(VersionRaised(*raised))
 
@@ -165,7 +166,7 @@ UNATTACHED_SECONDS: Final = 3600.0
 
 @dataclass(slots=True)
 class CoverageWatch:
-    """At the start and once per hour: tables and columns that the view reads and no attachment covers."""
+    """Once per hour, first when upkeep begins: tables and columns that the view reads and no attachment covers."""
 
     view: str
     forgotten: Callable[[], Sequence[str]]

@@ -23,10 +23,12 @@ MakeLane = Callable[[int, Claimer, Projector], Lane]
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """`lanes` come after the table lane. `tend`: once per second, beside what upkeep does."""
+    """`lanes` come after the table lane. `begin`: what PostgreSQL is asked before the first claim. `tend`: once per
+    second, beside what upkeep does."""
 
     lanes: Sequence[Lane]
     loops: dict[str, Loop]
+    begin: Callable[[], None]
     tend: Callable[[], None]
     rewind: Callable[[], None]  # what is not committed is read again
 
@@ -35,6 +37,7 @@ def streaming(
     settings: Settings,
     table: Claimer,
     projector: Projector,
+    *,
     sink: Sink,
     may_commit: Callable[[], bool],
     make_lane: MakeLane,
@@ -46,9 +49,7 @@ def streaming(
     """Beside the table's claimer and projector, the same over records. They share the gate, the limits, the brakes and
     the judge: a pause is a pause for both."""
     records = PostgresRecords(database, events, owner=settings.worker.id, group=settings.kafka.group)
-    database_id = records.check()
     time = SourceTime(records.now, boottime)
-    time.tend()
     partitions = Partitions(clock, most_bytes=settings.kafka.prefetch_bytes, batch_size=settings.batch.size)
     store = StreamEvents(
         partitions,
@@ -56,7 +57,6 @@ def streaming(
         time.now,
         batch_bytes=settings.batch.bytes,
         most_open=settings.kafka.max_open_events,
-        database=database_id,
         routed=settings.kafka.record_form == "router",
         stopped_types=table.gate.types_stopped_by_operator,
     )
@@ -85,11 +85,15 @@ def streaming(
         read_before=lambda topic_id: records.topic_before(settings.kafka.topic, topic_id),
     )
 
+    def begin() -> None:
+        store.database = records.check()
+        time.tend()
+
     def tend() -> None:
         time.tend()
         store.tend(settings.kafka.topic, clock())
 
-    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, tend, reader.rewind)
+    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, begin, tend, reader.rewind)
 
 
 def _wake(lanes: Sequence[Lane]) -> None:
