@@ -17,7 +17,7 @@ from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint
 from outbox.policy.settle import Done, Failed, Released, RetryLater
 from outbox.ports import NewerDelete, RecordRow
 from outbox.store.backlog import open_events
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.events import PostgresEvents, failure_columns, raise_version, storable
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database
@@ -44,7 +44,7 @@ class ForeignExceptions(SchemaMismatch):
     these events, replay or discard them, then start again. Nothing was changed."""
 
 
-class PostgresRecords(Store, topic="records"):
+class PostgresRecords(TopicStore, topic="records"):
     """Thread-safe: each call takes a connection of its own from the pool. `group` is in the key of every row."""
 
     def __init__(self, database: Database, events: PostgresEvents, *, owner: str, group: str) -> None:

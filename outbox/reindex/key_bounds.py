@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.documents import ViewDocuments
 from outbox.store.entity_events import EntityEvents, rows
 from outbox.store.plans import nodes
@@ -36,7 +36,7 @@ class ScannedColumn(NamedTuple):
     column: str = ""
 
 
-class KeyBounds(Store, topic="rebuild_parts"):
+class KeyBounds(TopicStore, topic="rebuild_parts"):
     def __init__(self, database: Database, view: str) -> None:
         super().__init__(database)
         self._view = ViewDocuments(database, view, batch_bytes=1)

@@ -7,14 +7,14 @@ import orjson
 
 from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work
 from outbox.reindex.tables import LEASE
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.pool import Database
 
 MOST_TRIES: Final = 6  # without a page copied in between: as for an event that kills its workers
 REPORTS_AT_ONCE: Final = 20
 
 
-class PostgresParts(Store, topic="rebuild_parts"):
+class PostgresParts(TopicStore, topic="rebuild_parts"):
     """The parts of one work, for whoever plans, does or follows them. `owner` names this process."""
 
     def __init__(self, database: Database, work: Work, *, owner: str) -> None:

@@ -13,14 +13,14 @@ from outbox.policy.reindex import BackfillRun, LastVerification, Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.reindex.parts import PartsProgress
 from outbox.store import audit
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
 
 LEASE: Final = timedelta(seconds=15)
 
 
-class _RebuildStore(Store, topic="rebuilds"):
+class _RebuildStore(TopicStore, topic="rebuilds"):
     def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None:
         self._run("note_refusals", id=rebuild, refusals=_told(refusals), count=count)
 
@@ -150,7 +150,7 @@ def _rebuild(row: dict[str, Any]) -> Rebuild:
     return Rebuild(**parsed | {"mirrors": tuple(row["mirrors"])})
 
 
-class PostgresBackfills(Store, topic="backfills"):
+class PostgresBackfills(TopicStore, topic="backfills"):
     """`owner` names this process; its lease keeps others away."""
 
     def __init__(self, database: Database, *, owner: str) -> None:
@@ -201,7 +201,7 @@ class PostgresBackfills(Store, topic="backfills"):
 Row = Mapping[str, Any]
 
 
-class PostgresVerifications(Store, topic="verifications"):
+class PostgresVerifications(TopicStore, topic="verifications"):
     def begin(self, **about: object) -> int:
         return int(self._value("begin", **about))
 

@@ -16,7 +16,7 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.inputs import EventFilter, given
 from outbox.policy.repair_event import RepairEvent, Reprojection
 from outbox.store import audit
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, event_where, typed
 from outbox.store.pool import fetch_row
 from outbox.store.queries import queries
@@ -25,7 +25,7 @@ from outbox.store.schema.state import has_by_type
 Row = Mapping[str, Any]
 
 
-class PostgresDiscards(Store, topic="discards"):
+class PostgresDiscards(TopicStore, topic="discards"):
     def discard(self, id: UUID, actor: Actor, reason: str) -> Row | str | None:
         """The row that was discarded; its state when it cannot be; None when nobody knows it."""
         with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
@@ -66,7 +66,7 @@ def _entry(row: Row, actor: Actor, reason: str, batch_id: UUID | None) -> Entry:
     return Entry(Action.EVENT_DISCARDED, actor, reason, batch_id, *about, detail)
 
 
-class PostgresControls(Store, topic="controls"):
+class PostgresControls(TopicStore, topic="controls"):
     def can_pause_a_type(self) -> bool:
         """Whether the indexes are there without which daemons cannot claim around one type."""
         with self._database.connection() as connection:
@@ -92,7 +92,7 @@ class PostgresControls(Store, topic="controls"):
             return row
 
 
-class PostgresEventWriter(Store, topic="requests"):
+class PostgresEventWriter(TopicStore, topic="requests"):
     def ask(self, asked: Reprojection, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]:
         """The id and the version of the new event."""
         named = asdict(asked) | {"payload": asked.text}

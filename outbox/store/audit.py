@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
 from outbox.policy.inputs import AuditFilter
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.filters import audit_where
 from outbox.store.pool import fetch_rows
 from outbox.store.queries import queries
@@ -43,7 +43,7 @@ def write(connection: Connection[Any], entries: Sequence[Entry]) -> None:
     connection.execute(queries("audit")["write"], named)
 
 
-class PostgresAudit(Store, topic="audit"):
+class PostgresAudit(TopicStore, topic="audit"):
     def write(self, entries: Sequence[Entry]) -> None:
         """For an act that changes nothing in PostgreSQL itself."""
         with self._database.transaction() as connection:

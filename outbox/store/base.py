@@ -9,7 +9,7 @@ from outbox.store.pool import Database, bounded_read, fetch_row, fetch_rows
 from outbox.store.queries import queries
 
 
-class Store:
+class TopicStore:
     """The queries of one topic over one pool. Each method runs one of them, in a connection of its own."""
 
     _topic: ClassVar[str] = ""
@@ -51,7 +51,7 @@ class Store:
             return connection.execute(self._sql[query], named).rowcount
 
 
-class BoundedStore(Store):
+class BoundedStore(TopicStore):
     """Reads for people: each read has a limit of time, and changes nothing."""
 
     def _connection(self) -> AbstractContextManager[Connection[Any]]:

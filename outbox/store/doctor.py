@@ -13,7 +13,7 @@ from outbox.policy.schema import SchemaStatus
 from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
 from outbox.store import plans
 from outbox.store.attach import installed
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.coverage import read_coverage
 from outbox.store.documents import asking_for
 from outbox.store.filters import entity_id_type, typed
@@ -66,7 +66,7 @@ def require_primary(url: str, application: str) -> None:
         raise DatabaseDown(detail) from error
 
 
-class PostgresDoctor(Store, topic="examination"):
+class PostgresDoctor(TopicStore, topic="examination"):
     def __init__(self, database: Database, view: str, direct_url: str) -> None:
         super().__init__(database)
         self._view = view

@@ -16,7 +16,7 @@ from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
 from outbox.policy.outcome import Code
 from outbox.ports import Clock, Document, Named
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.events import inline_bytes
 from outbox.store.parts import NOT_READ, LookupLimits, PartwiseRead, Suspects
 from outbox.store.pool import Database, QueryCancelled
@@ -39,7 +39,7 @@ class Made(NamedTuple):
     queries: dict[str, sql.Composed]
 
 
-class ViewDocuments(Store, topic="documents"):
+class ViewDocuments(TopicStore, topic="documents"):
     """The view `search_documents(entity_type, entity_id, document)`, with `routing` if it has it."""
 
     def __init__(

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from outbox.errors import DocumentsUnavailable
 from outbox.policy.drift import Key, Truth
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type
 from outbox.store.pool import Database, QueryCancelled
 from outbox.store.schema.state import has_by_entity
@@ -50,7 +50,7 @@ def rows_of(
     return [(fits[row[0] - 1] if row[0] else 0, *row[1:]) for row in found]
 
 
-class EntityEvents(Store, topic="truth"):
+class EntityEvents(TopicStore, topic="truth"):
     """By the entity index where it is (`by_entity`); some questions have a slower way without it."""
 
     @cached_property

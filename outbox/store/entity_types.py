@@ -9,7 +9,7 @@ from psycopg import Connection
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.entity_type import EntityType, KeptBy, Versions
 from outbox.store import audit
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.queries import queries
 
 
@@ -26,7 +26,7 @@ class DeclaredType(NamedTuple):
         return EntityType(self.kept_by, self.versions, self.moving)
 
 
-class PostgresEntityTypes(Store, topic="entity_types"):
+class PostgresEntityTypes(TopicStore, topic="entity_types"):
     def read(self, types: Sequence[str] | None = None) -> tuple[int, Mapping[str, EntityType]]:
         """The revision, and what is declared: of these types, or of all."""
         rows = self._all("declared") if types is None else self._all("declared_of", types=list(types))

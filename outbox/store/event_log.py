@@ -4,14 +4,14 @@ from datetime import timedelta
 from typing import Final
 
 from outbox.ports import Captured
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.pool import Database
 
 DAYS_AHEAD: Final = 7
 """As sql/optional/log.sql makes them: for so long may no daemon run before rows go to the default partition."""
 
 
-class PostgresEventLog(Store, topic="event_log"):
+class PostgresEventLog(TopicStore, topic="event_log"):
     def __init__(self, database: Database, *, forget: bool) -> None:
         """`forget`: False keeps every day."""
         super().__init__(database)
@@ -30,7 +30,7 @@ class PostgresEventLog(Store, topic="event_log"):
             return int(row[0]) if row else 0
 
 
-class PostgresCapture(Store, topic="event_log"):
+class PostgresCapture(TopicStore, topic="event_log"):
     def __init__(self, database: Database, slot: str) -> None:
         super().__init__(database)
         self.slot = slot

@@ -22,7 +22,7 @@ from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint, redact
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
 from outbox.store import audit
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -46,7 +46,7 @@ class Wanted(NamedTuple):
     entity_id: str
 
 
-class PostgresEvents(Store, topic="events"):
+class PostgresEvents(TopicStore, topic="events"):
     """One worker's view of the queue. Thread-safe: each call takes a connection of its own from the pool."""
 
     has_all_events = True

@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg import Connection
 
 from outbox.policy.inputs import EventFilter
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, event_where
 from outbox.store.pool import Database, fetch_rows
 from outbox.store.queries import queries
@@ -24,7 +24,7 @@ MOST_GROUPED: Final = 200_000  # the statement's time limit would come first; mo
 Row = Mapping[str, Any]
 
 
-class _QuickStore(Store):
+class _QuickStore(TopicStore):
     """What takes longer than three seconds is cancelled."""
 
     def _connection(self) -> AbstractContextManager[Connection[Any]]:
@@ -110,7 +110,7 @@ class PostgresStatistics(_QuickStore, topic="statistics"):
 RollupKey = tuple[str, str, str]  # entity type, outcome, reason
 
 
-class PostgresRollup(Store, topic="rollup"):
+class PostgresRollup(TopicStore, topic="rollup"):
     def add(self, counts: Mapping[RollupKey, int]) -> None:
         """One statement for all of them, whatever their number."""
         entity_types, outcomes, reasons = (list(column) for column in zip(*counts, strict=True))

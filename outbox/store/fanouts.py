@@ -14,7 +14,7 @@ from outbox.policy.event import Event
 from outbox.policy.fanout import KEY_BYTES, Fanout, query_failed
 from outbox.policy.outcome import Failure
 from outbox.policy.redact import redact
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import QueryCancelled
 
@@ -23,7 +23,7 @@ FIND_MS: Final = 60_000  # a query that takes longer fails its fan-out, and hold
 T = TypeVar("T")
 
 
-class PostgresFanouts(Store, topic="fanouts"):
+class PostgresFanouts(TopicStore, topic="fanouts"):
     def read(self, events: Sequence[Event]) -> Sequence[Fanout]:
         """In the order of the events; one whose row is gone has no attachment."""
         rows = self._rows("read", ids=[event.id for event in events], key_bytes=KEY_BYTES)

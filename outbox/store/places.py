@@ -6,10 +6,10 @@ from typing import Any
 
 from outbox.policy.drift import Key
 from outbox.policy.places import NotedPlace
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 
 
-class PostgresPlaces(Store, topic="places"):
+class PostgresPlaces(TopicStore, topic="places"):
     def note(self, places: Sequence[NotedPlace]) -> None:
         self._run("note", **_columns(places))
 

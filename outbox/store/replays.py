@@ -25,7 +25,7 @@ from outbox.policy.replay import (
 )
 from outbox.policy.webhook import Notice
 from outbox.store import audit, webhooks
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, event_where
 from outbox.store.pool import Database, fetch_row, fetch_rows
 from outbox.store.queries import queries
@@ -41,7 +41,7 @@ class _NothingPinned(Exception):
     """Rolls the transaction back."""
 
 
-class PostgresReplays(Store, topic="replays"):
+class PostgresReplays(TopicStore, topic="replays"):
     """Each step of a replay is a compare-and-set under its lease; its creator and the daemons share them. `owner` names
     this process to people who read a batch; the lease's token is what counts."""
 

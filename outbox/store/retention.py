@@ -13,7 +13,7 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.event import DELETE, UPSERT
 from outbox.policy.prune_steps import PrunePlace, PruneStep
 from outbox.store import audit
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.entity_types import kept_by_view
 from outbox.store.pool import Database
 
@@ -24,7 +24,7 @@ QUESTION_LIMIT_MS: Final = 1_000
 ASK_AGAIN_SECONDS: Final = 600.0  # a question that took too long is not asked at every step: the drain would notice
 
 
-class PostgresRetention(Store, topic="pruning"):
+class PostgresRetention(TopicStore, topic="pruning"):
     """Of a type that the view keeps nothing has to stay. Of any other each entity's newest done event does, and a
     delete while an older event of its entity may still come."""
 

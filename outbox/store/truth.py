@@ -18,7 +18,7 @@ from outbox.policy.drift import Key, Truth
 from outbox.policy.entity_type import KeptBy
 from outbox.policy.outcome import Code
 from outbox.ports import Document
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.documents import GONE, UNREAD, ViewDocuments
 from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, rows, rows_of
 from outbox.store.entity_types import PostgresEntityTypes
@@ -36,7 +36,7 @@ class NeedsEntityIndex(OutboxError):
     exit_code = 78
 
 
-class PostgresTruth(Store, topic="truth"):
+class PostgresTruth(TopicStore, topic="truth"):
     """What one comparison reads from PostgreSQL. Every call is a short transaction of its own."""
 
     def __init__(

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable, OutboxError, SchemaMismatch, UsageError
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.pool import Database, QueryCancelled
 from outbox.store.queries import queries
 
@@ -188,7 +188,7 @@ class ConditionTooSlow(UsageError):
     ...)" can; nothing was changed."""
 
 
-class ViewKeys(Store, topic="view_keys"):
+class ViewKeys(TopicStore, topic="view_keys"):
     """Every call is a short read-only transaction of its own."""
 
     def __init__(self, database: Database, view: str) -> None:

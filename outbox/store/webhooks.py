@@ -11,7 +11,7 @@ from psycopg import Connection
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.webhook import Notice, WebhookDelivery
 from outbox.store import audit
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.pool import fetch_row
 from outbox.store.queries import queries
 
@@ -26,7 +26,7 @@ def enqueue(connection: Connection[Any], notices: Sequence[Notice]) -> list[bool
     return [connection.execute(query, each).fetchone() is not None for each in named]
 
 
-class PostgresWebhooks(Store, topic="webhooks"):
+class PostgresWebhooks(TopicStore, topic="webhooks"):
     def enqueue(self, notices: Sequence[Notice]) -> list[bool]:
         with self._database.transaction() as connection:
             return enqueue(connection, notices)

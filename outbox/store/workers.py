@@ -13,7 +13,7 @@ from outbox.policy.event import MOST_ABANDONED
 from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
 from outbox.ports import ControlRow, Holder, Other, Reclaim, Sweep
-from outbox.store.base import Store
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import BY_INDEX, Database, QueryCancelled, is_refusal, plan_with
 
@@ -30,7 +30,7 @@ SWEEPS = ("sweep_fresh", "sweep_due", "sweep_suspects")
 START: dict[str, Any] = {"seq": -(2**63), "at": "-infinity", "abandoned": 0, "id": UUID(int=0)}
 
 
-class Workers(Store, topic="workers"):
+class Workers(TopicStore, topic="workers"):
     """One worker's own entry, and what it reads of the others."""
 
     def __init__(self, database: Database, *, worker_id: str, start_id: UUID) -> None:
@@ -75,7 +75,7 @@ class Workers(Store, topic="workers"):
             return None
 
 
-class Reclaims(Store, topic="workers"):
+class Reclaims(TopicStore, topic="workers"):
     """Takes back rows whose lease has run out. Reads the leases only: a million pending rows cost it nothing."""
 
     def __init__(self, database: Database, *, max_processing_seconds: float, rows_a_step: int) -> None:
