@@ -1,7 +1,7 @@
 """Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors. Knows no query."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Final, LiteralString
 
@@ -192,10 +192,8 @@ def opened(url: str, *, size: int, application: str) -> Iterator[Database]:
     connect(url, application=application).close()
     database = Database(url, size=size, application=application)
     database.open()
-    try:
+    with closing(database):
         yield database
-    finally:
-        database.close()
 
 
 def fetch_rows(
