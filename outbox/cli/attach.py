@@ -98,18 +98,21 @@ def attach(
     """
     one_table = [table, entity_type, id_column, via, routing, document, per_row or None]
     if ignore:
-        _only_ignore([*one_table, from_view or None, dry_run or None, sql or None])
+        if any(each is not None for each in one_table) or from_view or dry_run or sql:
+            raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
         return _ignore(ignore, _names(columns), reason, by, json=json)
     if from_view:
         _only_from_view([*one_table, columns], dry_run, sql)
-        return _from_view(yes=yes, dry_run=dry_run, sql=sql, json=json)
+        if not sql or json:
+            return derive(yes=yes, dry_run=dry_run or sql, json=json)
+        return _print_script(script_of_view())
     if table is None or entity_type is None or dry_run or yes:
         raise UsageError(
             "Give TABLE and --type, or --from-view, or --ignore TABLE with --reason; --dry-run and --yes belong to "
             "--from-view."
         )
     wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         done = desk.producers.attach(wanted, rows=document is not None, run=not sql)
     return _answer(done, sql=sql, json=json)
 
@@ -126,24 +129,12 @@ def _answer(done: AttachResult, *, sql: bool, json: bool) -> None:
         cli.note(f"note: {note}")
 
 
-def _from_view(*, yes: bool, dry_run: bool, sql: bool, json: bool) -> None:
-    if sql and not json:
-        _print_script(script_of_view())
-    else:
-        derive(yes=yes, dry_run=dry_run or sql, json=json)
-
-
-def _only_ignore(others: list[object]) -> None:
-    if any(each is not None for each in others):
-        raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
-
-
 def _ignore(names: list[str], columns: tuple[str, ...], reason: str | None, by: str | None, *, json: bool) -> None:
     if reason is None:
         raise UsageError("--ignore needs --reason, for the audit log")
     if columns and len(names) > 1:
         raise UsageError("--columns are those of one table: give one --ignore")
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         found = desk.ignored.ignore(names, columns, cli.actor(by or cli.person()), reason)
     what = f"{', '.join(columns)} of {found[0]}" if columns else ", ".join(found)
     cli.answer({"ignored": found, "columns": columns, "reason": reason}, f"ignored {what}: {reason}", json=json)
@@ -206,16 +197,16 @@ def detach(
     if ignored:
         if entity_type is not None or sql:
             raise UsageError("--ignored takes only --by and --json beside it")
-        with cli.open_desk() as desk:
+        with cli.open_desk(cli.settings()) as desk:
             said = desk.ignored.watch_again(table, cli.actor(by or cli.person()))
         cli.answer({"table": table, "reason": said}, f"{table} is no longer ignored (it was: {said})", json=json)
         return
     if sql:
-        with cli.open_desk() as desk:
+        with cli.open_desk(cli.settings()) as desk:
             _print_script(desk.producers.detach_sql(table, entity_type=entity_type))
         return
     what = f"{table} as {entity_type}" if entity_type is not None else table
     cli.confirm(f"Stop projecting the changes of {what}?", yes=yes)
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         gone = desk.producers.detach(table, entity_type=entity_type)
     cli.answer({"detached": table, "attachments": gone}, f"detached {what}", json=json)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -43,10 +43,11 @@ def list_(
       outbox audit list --batch-id 0199c0de-0000-7000-8000-000000000001 --json
     """
     asked = cli.audit_filter(raw or {})
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         page = desk.audit.page(asked, after, limit)
     if json:
-        cli.as_json({"rows": [_record(row) for row in page.rows], "next": page.next_cursor, "total": page.total})
+        rows = [asdict(row) | {"detail": cli.raw_json(row.detail)} for row in page.rows]
+        cli.as_json({"rows": rows, "next": page.next_cursor, "total": page.total})
         return
     columns = ("id", "at", "action", "actor", "source", "entity", "batch", "reason", "detail")
     cli.table(columns, [_cells(row) for row in page.rows], empty="no audit entries match")
@@ -70,7 +71,7 @@ def export(
       outbox audit export --by alice --format csv -o audit.csv --since 30d
     """
     asked = cli.audit_filter(raw or {})
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         pieces = desk.audit.export(asked, form, cli.actor(by))
         if file is None:
             sys.stdout.writelines(pieces)
@@ -99,7 +100,7 @@ def prune(
     """
     asked = cli.audit_filter(raw or {})
     who = cli.actor(by)
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         due = desk.audit.prune(asked, older_than_days, who, dry_run=True)
         if not dry_run and due.removed:
             cli.confirm(f"Remove {due.removed:,} audit rows from before {cli.shown(due.before)}?", yes=yes)
@@ -115,11 +116,10 @@ def verify(json: Json = False) -> None:
     Examples:
       outbox audit verify
     """
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         found = desk.audit.verify()
     if json:
-        record = {"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]}
-        cli.as_json(record)
+        cli.as_json({"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]})
     elif found.ok:
         cli.line(f"ok: the chain holds up to row {found.head:,}")
     else:
@@ -137,10 +137,6 @@ def _write(file: Path, pieces: Iterable[str], flag: str) -> None:
             os.fsync(stream.fileno())
     except OSError as wrong:
         raise UsageError(f"{flag} {file} cannot be written: {wrong.strerror}") from wrong
-
-
-def _record(row: AuditRow) -> dict[str, Any]:
-    return asdict(row) | {"detail": cli.raw_json(row.detail)}
 
 
 def _cells(row: AuditRow) -> tuple[object, ...]:

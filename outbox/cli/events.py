@@ -43,15 +43,15 @@ def list_(
     """
     asked = cli.event_filter(raw or {})
     states = [str(each) for each in Status] if "all" in (status or ()) else (status or ())
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         page = desk.browse.page(asked, states, limit, after)
     if json:
         found = [_record(event) for event in page.events]
         cli.as_json({"events": found, "next": page.next or None, "remark": page.remark or None})
         return
-    rows = [_row(event) for event in page.events]
     columns = ("id", "status", "entity", "op", "version", "attempts", "created", "next or end", "error")
-    cli.table(columns, rows, empty="no event fits" if states or not asked.is_empty else "nothing is open or failed")
+    empty = "no event fits" if states or not asked.is_empty else "nothing is open or failed"
+    cli.table(columns, map(_row, page.events), empty=empty)
     if page.remark:
         cli.note(f"note: {page.remark}")
     if page.next:
@@ -67,17 +67,8 @@ def _row(event: StoredEvent) -> tuple[object, ...]:
     end = event.processed_at or event.failed_at or event.next_retry_at
     error = f"{event.error_reason}: {event.error}" if event.error_reason else ""
     entity = f"{event.entity_type}:{event.entity_id}"
-    return (
-        event.id,
-        event.status,
-        entity,
-        event.op,
-        event.event_version,
-        event.attempts,
-        event.created_at,
-        end,
-        error[:100] or event.fanned_out,
-    )
+    counted = (event.op, event.event_version, event.attempts)
+    return event.id, event.status, entity, *counted, event.created_at, end, error[:100] or event.fanned_out
 
 
 @commands.command(rich_help_panel="Inspect")
@@ -94,12 +85,9 @@ def show(
       outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f
       outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f --json | jq .payload
     """
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         detail = desk.browse.show(event_id(id))
-    if json:
-        cli.as_json(_as_json(detail, payload=payload))
-    else:
-        _print(detail, payload=payload)
+    cli.answer(_as_json(detail, payload=payload), lambda: _print(detail, payload=payload), json=json)
 
 
 def event_id(text: str) -> UUID:
@@ -170,10 +158,9 @@ def explain_error(
     from outbox.ops import explain  # noqa: PLC0415  (orjson and the rules, only here)
 
     if id is not None:
-        with cli.open_desk() as desk:
+        with cli.open_desk(cli.settings()) as desk:
             detail = desk.browse.show(event_id(id))
-        event = detail.event
-        verdicts = [explain.explain_stored(event, detail.error_detail)]
+        verdicts = [explain.explain_stored(detail.event, detail.error_detail)]
     else:
         verdicts = explain.explain_reply(_read_reply(reply), status, op)
     if json:

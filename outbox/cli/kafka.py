@@ -12,6 +12,7 @@ from outbox.cli.doctor import leave_by, print_findings
 from outbox.errors import UsageError
 from outbox.kafka.connector import configuration
 from outbox.kafka.connector import properties as as_properties
+from outbox.kafka.plan import connector_check, connector_plan
 
 commands = typer.Typer()
 kafka = typer.Typer(no_args_is_help=True, help="Configure and check the connector that brings the event log to Kafka.")
@@ -66,18 +67,12 @@ def connector(
     if check is not None and properties:
         raise UsageError("--check and --properties exclude each other")
     given = {"name": name, "topic": topic, "host": host, "port": port, "user": user, "schema": schema}
-    given |= {
-        "publication": publication,
-        "secrets": secrets,
-        "partitions": partitions,
-        "replication": replication,
-        "record_bytes": record_bytes,
-    }
-    joining = cli.connectors()
+    given |= {"publication": publication, "secrets": secrets, "partitions": partitions}
+    given |= {"replication": replication, "record_bytes": record_bytes}
     settings = cli.settings()
-    plan = joining.connector_plan(settings, **given)
+    plan = connector_plan(settings, **given)
     if check is not None:
-        leave_by(print_findings(joining.connector_check(plan, check, settings.connect).examine(), json=json))
+        leave_by(print_findings(connector_check(plan, check, settings.connect).examine(), json=json))
     elif properties:
         cli.line(as_properties(plan).rstrip("\n"))
     else:

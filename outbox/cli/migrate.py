@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from outbox import cli
 from outbox.cli import Json, option
 from outbox.errors import UsageError
+from outbox.store.schema import migrate as migrations
 
 commands = typer.Typer()
 migrate = typer.Typer()
@@ -72,25 +73,21 @@ def apply(
         return
     if log and drop_log:
         raise UsageError("--log and --drop-log exclude each other")
-    chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": bool(log)}
     settings = cli.settings()
     url = settings.database.direct_dsn
-    more = {"view": settings.documents, "most_bytes": settings.batch.max_document_bytes}
-    applied = cli.migrations().migrate(url, **chosen, **more, drop_slow_indexes=drop_slow_indexes, say=cli.note)
-    _finish(url, settings.documents, wanted=finish)
+    chosen: dict[str, Any] = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": bool(log)}
+    chosen |= {"view": settings.documents, "most_bytes": settings.batch.max_document_bytes}
+    applied = migrations.migrate(url, **chosen, drop_slow_indexes=drop_slow_indexes, say=cli.note)
+    for kind in migrations.finish(url, settings.documents, say=cli.note) if finish else ():
+        cli.note(f"to write its documents once more run: outbox backfill --type {shlex.quote(kind)}")
     if log is False:
-        applied += cli.migrations().turn_log_off(url, say=cli.note)
+        applied += migrations.turn_log_off(url, say=cli.note)
     if drop_log:
-        applied += cli.migrations().drop_log(url, settings.event_log.slot, say=cli.note)
+        applied += migrations.drop_log(url, settings.event_log.slot, say=cli.note)
     elif log is False:
         cli.note(AFTER_NO_LOG)
     told = f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do"
     cli.answer({"applied": applied}, told, json=json)
-
-
-def _finish(url: str, view: str, *, wanted: bool) -> None:
-    for kind in cli.migrations().finish(url, view, say=cli.note) if wanted else ():
-        cli.note(f"to write its documents once more run: outbox backfill --type {shlex.quote(kind)}")
 
 
 @migrate.command()
@@ -101,7 +98,7 @@ def status(json: Json = False) -> None:
       outbox migrate status
       outbox migrate status --json | jq .schema.state
     """
-    found = cli.migrations().status(cli.settings().database.direct_dsn)
+    found = migrations.status(cli.settings().database.direct_dsn)
     if json:
         cli.as_json(found)
         return
@@ -131,7 +128,7 @@ def plan(
       outbox migrate plan --by-type
     """
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": log}
-    steps = cli.migrations().plan(cli.settings().database.direct_dsn, **chosen)
+    steps = migrations.plan(cli.settings().database.direct_dsn, **chosen)
     if json:
         cli.as_json([step._asdict() for step in steps])
         return
@@ -164,6 +161,6 @@ def sql(
       outbox migrate sql --back-to 13 > back.sql
     """
     if back_to is not None:
-        cli.line(cli.migrations().back(back_to))
+        cli.line(migrations.back(back_to))
     else:
-        cli.line(cli.migrations().script(by_type=by_type, by_entity=by_entity, notify=notify, log=log))
+        cli.line(migrations.script(by_type=by_type, by_entity=by_entity, notify=notify, log=log))

@@ -24,7 +24,7 @@ def pause(by: cli.By, reason: cli.Reason, entity_type: EntityType = None, json: 
       outbox pause --by alice --reason "reindexing"
       outbox pause --entity-type article --by alice --reason "bad mapping"
     """
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         said = desk.pauses.pause(cli.actor(by), reason, entity_type)
     cli.answer(dict(said), f"paused {entity_type or 'everything'}; `outbox resume` ends it", json=json)
 
@@ -45,7 +45,7 @@ def resume(
       outbox resume --by alice --reason "mapping fixed"
       outbox resume --let-fail 5d4ed31ca13675e1 --by alice --reason "these are really broken"
     """
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         if let_fail is not None:
             said = desk.pauses.let_fail(let_fail, cli.actor(by), reason)
             message = f"events with fingerprint {let_fail} may fail, until {cli.shown(said['until'])}"

@@ -60,11 +60,12 @@ def refresh(
         raise UsageError("--rate must be 0 (no limit) or more events per second")
     kind, start = _start(entity_type, after)
     _check(kind, id, where, everything, after)
-    with cli.open_reindex() as desk, meter() as show:
+    with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         wish = _wish(desk.refresh, kind, id, where, start, all_types=entity_type is None)
         counted = sum(desk.refresh.count(wish).values())
         if dry_run:
-            _print_count(wish, counted, json=json)
+            told = f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written"
+            cli.answer({"dry_run": True, "entity_types": wish.types, "count": counted}, told, json=json)
             return
         if counted > ASKS_ABOVE:
             cli.confirm(f"Write up to {counted:,} refreshes of {', '.join(wish.types)}?", yes=yes)
@@ -114,11 +115,6 @@ def _wish(
         types = [each for each in types if each >= kind]
         after = after if types[:1] == [kind] else None
     return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, after)
-
-
-def _print_count(wish: RefreshOptions, counted: int, *, json: bool) -> None:
-    told = f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written"
-    cli.answer({"dry_run": True, "entity_types": wish.types, "count": counted}, told, json=json)
 
 
 def _print(done: Refreshed, *, json: bool) -> None:
@@ -177,7 +173,7 @@ def backfill(
     if rate < 0:
         raise UsageError("--rate must be 0 (no limit) or more documents per second")
     actor = cli.actor(by or cli.person())
-    with cli.open_reindex() as desk, meter() as show:
+    with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         run = desk.backfill.resume() if resume else desk.backfill.start(entity_type or (), actor, reason)
         if resume:

@@ -58,7 +58,7 @@ def verify(
     from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
 
     wish = VerifyOptions(entity_type, sample, rate, target, index, by=cli.person())
-    with cli.open_reindex() as desk, meter() as show:
+    with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
     cli.answer(found.as_json(), lambda: print_verification(found), json=json)
@@ -131,7 +131,7 @@ def repair(
         raise UsageError("give --dry-run to compare only or --yes to write: there is no terminal to ask on")
     person = by or cli.person()
     wish = VerifyOptions(entity_type, None, compare_rate, target, by=person)
-    with cli.open_reindex() as desk, meter() as show:
+    with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         plan = desk.repair.plan(wish, limit, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
         show.close()

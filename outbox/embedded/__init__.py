@@ -3,7 +3,6 @@
 from outbox.embedded.connect import EmbeddedConnect
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.kafka import EmbeddedKafka
-from outbox.embedded.kafka_cluster import EmbeddedKafkaCluster
 from outbox.embedded.opensearch import EmbeddedOpenSearch
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.search import EmbeddedSearch, TlsFiles
@@ -13,7 +12,6 @@ __all__ = [
     "EmbeddedConnect",
     "EmbeddedElasticsearch",
     "EmbeddedKafka",
-    "EmbeddedKafkaCluster",
     "EmbeddedOpenSearch",
     "EmbeddedPostgres",
     "EmbeddedSearch",

@@ -1,7 +1,7 @@
 """Owns the way from a reply of Elasticsearch to an outcome, by the table in `reply_rules`. Sends and stores nothing."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -186,11 +186,5 @@ def _type(error: object) -> str:
 
 
 def _current(error: object) -> int | None:
-    for text in _reasons(error):
-        if found := _CURRENT.search(text):
-            return int(found[1])
-    return None
-
-
-def _reasons(error: object) -> Iterator[str]:
-    return (str(cause.get("reason") or "") for cause in causes(error))
+    found = (_CURRENT.search(str(cause.get("reason") or "")) for cause in causes(error))
+    return next((int(each[1]) for each in found if each), None)

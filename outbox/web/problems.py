@@ -91,11 +91,6 @@ def problem_document(refused: RefusedRequest, path: str) -> dict[str, Any]:
     return body | refused.more
 
 
-def problem_response(refused: RefusedRequest, path: str) -> Response:
-    body = orjson.dumps(problem_document(refused, path))
-    return Response(body, refused.status, refused.headers, media_type=MEDIA_TYPE)
-
-
 API: Final = "/api/"
 CURSORS: Final = ("cursor",)
 LOGIN: Final = "/ops/queue/login"
@@ -176,7 +171,8 @@ def _where(place: tuple[Any, ...]) -> str:
 
 def error_response(request: Request, refused: RefusedRequest) -> Response:
     if request.url.path.startswith(API):
-        return problem_response(refused, request.url.path)
+        body = orjson.dumps(problem_document(refused, request.url.path))
+        return Response(body, refused.status, refused.headers, media_type=MEDIA_TYPE)
     if isinstance(refused, LoginNeeded) and request.method in ("GET", "HEAD"):
         asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"{LOGIN}?next={quote(asked, safe='')}", 303)

@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse
 
 from outbox import __version__
 from outbox.policy.outcome import Code
+from outbox.telemetry.redaction import escape_for_json
 
 _UNITS: Final = ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h"), (3_888_000, 86_400, "d"))
 
@@ -99,7 +100,7 @@ def plural(number: float, one: str, many: str = "") -> str:
 
 def visible(text: object) -> str:
     """Control characters made visible, so that a value cannot play tricks with the reader; line breaks stay."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(text))
+    return escape_for_json(str(text))
 
 
 class Bar(NamedTuple):
