@@ -50,6 +50,9 @@ class DatabaseSettings(Section):
     prepare: bool = setting("OUTBOX_PREPARE", True)
     """No effect: statements are never prepared. Accepted so that older configurations stay valid. Unprepared statements
     work behind every pooler, and no plan gets stale."""
+    url_file: Path | None = None
+    direct_url_file: Path | None = None
+    read_url_file: Path | None = None
 
     @property
     def dsn(self) -> str:

@@ -27,7 +27,6 @@ _NEARLY = 0.85
 _NOT_OURS = ("OUTBOX_TEST_*", "ELASTIC_APM_*")
 # A service called "outbox" or "elastic-..." makes Kubernetes put these into every container of the namespace.
 _KUBERNETES = ("*_SERVICE_HOST", "*_SERVICE_PORT*", "*_PORT_*_TCP*")
-_REREAD = ("ELASTIC_API_KEY", "ELASTIC_PASSWORD")  # keys are rotated: the client knows their files
 _SECRET_FILE_BYTES = 65_536
 _LONGEST_SHOWN = 80
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
@@ -114,7 +113,7 @@ def _tree(given: Mapping[str, Given]) -> dict[str, Any]:
         variable = VARIABLES[name]
         place = tree.setdefault(variable.section, {}) if variable.section else tree
         place[variable.field] = found.value
-        if found.file is not None and name in _REREAD:
+        if found.file is not None:
             place[f"{variable.field}_file"] = found.file
     return tree
 

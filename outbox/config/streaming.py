@@ -148,6 +148,8 @@ class KafkaSettings(Section):
     )
     """More options of the client, passed on as they are: `client.rack`, `sasl.oauthbearer.method` and the like. Those
     that have a setting of their own, or that the projector depends on, are refused."""
+    client_options_file: Path | None = None
+    sasl_password_file: Path | None = None
 
     @property
     def more_options(self) -> dict[str, Any]:
@@ -188,3 +190,4 @@ class ConnectSettings(Section):
     https."""
     ca_certs: Path | None = setting("KAFKA_CONNECT_CA_CERTS", None, "the system's", accepts=_PEM)
     """File of certificate authorities that sign its certificate."""
+    password_file: Path | None = None

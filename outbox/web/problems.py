@@ -112,7 +112,9 @@ def refused_by(error: Exception) -> RefusedRequest:
         case RefusedRequest():
             return error
         case BadRequest():
-            return _bad(error.problems)
+            # A cursor is made by us, so a wrong one was forged or cut: the request itself is broken.
+            forged = any(field in CURSORS for field, _ in error.problems)
+            return RefusedRequest(400 if forged else 422, "Some fields are invalid.", errors=error.problems)
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():
@@ -124,12 +126,6 @@ def refused_by(error: Exception) -> RefusedRequest:
             return RefusedRequest(
                 500, "Something went wrong here; the console's log says what. Nothing else is affected."
             )
-
-
-def _bad(problems: tuple[tuple[str, str], ...]) -> RefusedRequest:
-    """A cursor is made by us, so a wrong one was forged or cut: 400, the request itself is broken."""
-    forged = any(field in CURSORS for field, _ in problems)
-    return RefusedRequest(400 if forged else 422, "Some fields are invalid.", errors=problems)
 
 
 def _of_ours(error: OutboxError) -> RefusedRequest:

@@ -63,8 +63,9 @@ async def read_body(request: Request, accepted: str) -> bytes:
         raise RefusedRequest(408, f"The body did not arrive within {MOST_SECONDS:.0f} s.") from None
     except ClientDisconnect:
         raise RefusedRequest(400, "The client disconnected before its body was read.") from None
-    if body:
-        _check_type(request, accepted)
+    said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and said != accepted:
+        raise RefusedRequest(415, f"Send {accepted}, not {said[:80] or 'a body without a content type'}.")
     request._body = body
     return body
 
@@ -85,12 +86,6 @@ async def _collect(request: Request) -> bytes:
     if size > MOST_BYTES:
         raise _too_large()
     return b"".join(parts)
-
-
-def _check_type(request: Request, accepted: str) -> None:
-    said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if said != accepted:
-        raise RefusedRequest(415, f"Send {accepted}, not {said[:80] or 'a body without a content type'}.")
 
 
 def _too_large() -> RefusedRequest:

@@ -221,10 +221,8 @@ def link(path: str, /, **parts: Any) -> str:
 
 def _static_version() -> str:
     """Changes with any static file, so that browsers may keep them."""
-    digest = hashlib.sha256()
-    for file in sorted(path for path in STATIC.rglob("*") if path.is_file()):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:10]
+    files = sorted(path for path in STATIC.rglob("*") if path.is_file())
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:10]
 
 
 def _environment() -> Environment:
