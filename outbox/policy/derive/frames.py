@@ -196,11 +196,10 @@ class Frame:
 
     def _joins(self, node: Node) -> bool:
         """Whether each operand speaks of two tables, and none has a subquery."""
-        operands = [list(every_node(each)) for each in node.nodes("args")]
-        entries = [{entry_of(each) for each in inside if each.label == "VAR"} for inside in operands]
-        return all(len(each) > 1 for each in entries) and not any(
-            each.label == "SUBLINK" for inside in operands for each in inside
-        )
+        if any(each.label == "SUBLINK" for each in every_node(node)):
+            return False
+        operands = (every_node(each) for each in node.nodes("args"))
+        return all(len({entry_of(each) for each in inside if each.label == "VAR"}) > 1 for inside in operands)
 
     def _inner(self, link: Node, place: Place) -> Frame:
         query = link.node("subselect")
