@@ -174,8 +174,13 @@ def actor(by: str) -> Actor:
 
 
 def option(flags: str, text: str, metavar: str | None = None, **more: Any) -> Any:
-    """An option of a command; `flags` are parted by blanks."""
+    """An option that several commands have, in its type; `flags` are parted by blanks."""
     return typer.Option(*flags.split(), help=text, metavar=metavar, **more)
+
+
+def flag(default: Any, flags: str, text: str, metavar: str | None = None, **more: Any) -> Any:
+    """An option of one command, as the default of its parameter."""
+    return typer.Option(default, *flags.split(), help=text, metavar=metavar, **more)
 
 
 Processes = Annotated[

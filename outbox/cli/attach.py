@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, option
+from outbox.cli import Json, Yes, flag
 from outbox.cli.attach_view import from_view as derive
 from outbox.cli.attach_view import script_of_view
 from outbox.errors import UsageError
@@ -32,32 +32,18 @@ class DocumentOrigin(Enum):
 @commands.command(rich_help_panel="Install")
 def attach(
     table: Annotated[str | None, TABLE] = None,
-    from_view: Annotated[bool, option("--from-view", "Derive all attachments from the view of documents.")] = False,
-    entity_type: Annotated[
-        str | None, option("--type", "Entity type whose documents change, such as article.", "TYPE")
-    ] = None,
-    id_column: Annotated[
-        str | None, option("--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN")
-    ] = None,
-    via: Annotated[
-        str | None, option("--via", "Instead of --id: a query over the row `changed` that gives ids.", "QUERY")
-    ] = None,
-    columns: Annotated[
-        str | None, option("--columns", "Of updates, only those that change one of these.", "COLUMN,...")
-    ] = None,
-    routing: Annotated[str | None, option("--routing", "Column with the Elasticsearch routing.", "COLUMN")] = None,
-    document: Annotated[
-        DocumentOrigin | None, option("--document", "The row itself is the document; see above.")
-    ] = None,
-    per_row: Annotated[
-        bool, option("--per-row", "Fire for each row: for tables that logical replication fills.")
-    ] = False,
-    ignore: Annotated[
-        list[str] | None, option("--ignore", "Instead: say that this table needs none. Repeatable.", "TABLE")
-    ] = None,
-    reason: Annotated[str | None, option("--reason", "With --ignore: why, for the audit log.", "TEXT")] = None,
+    from_view: bool = flag(False, "--from-view", "Derive all attachments from the view of documents."),
+    entity_type: str | None = flag(None, "--type", "Entity type whose documents change, such as article.", "TYPE"),
+    id_column: str | None = flag(None, "--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN"),
+    via: str | None = flag(None, "--via", "Instead of --id: a query over the row `changed` that gives ids.", "QUERY"),
+    columns: str | None = flag(None, "--columns", "Of updates, only those that change one of these.", "COLUMN,..."),
+    routing: str | None = flag(None, "--routing", "Column with the Elasticsearch routing.", "COLUMN"),
+    document: DocumentOrigin | None = flag(None, "--document", "The row itself is the document; see above."),
+    per_row: bool = flag(False, "--per-row", "Fire for each row: for tables that logical replication fills."),
+    ignore: list[str] | None = flag(None, "--ignore", "Instead: say that this table needs none. Repeatable.", "TABLE"),
+    reason: str | None = flag(None, "--reason", "With --ignore: why, for the audit log.", "TEXT"),
     by: cli.ByShell = None,
-    dry_run: Annotated[bool, option("--dry-run", "With --from-view: change nothing, show the plan.")] = False,
+    dry_run: bool = flag(False, "--dry-run", "With --from-view: change nothing, show the plan."),
     yes: Yes = False,
     sql: Sql = False,
     json: Json = False,
@@ -177,10 +163,10 @@ def _told(done: AttachResult) -> str:
 @commands.command(rich_help_panel="Install")
 def detach(
     table: Table,
-    entity_type: Annotated[str | None, option("--type", "Only what is attached as this type.", "TYPE")] = None,
-    ignored: Annotated[
-        bool, option("--ignored", "Instead: take back that it needs no attachment (`outbox attach --ignore`).")
-    ] = False,
+    entity_type: str | None = flag(None, "--type", "Only what is attached as this type.", "TYPE"),
+    ignored: bool = flag(
+        False, "--ignored", "Instead: take back that it needs no attachment (`outbox attach --ignore`)."
+    ),
     by: cli.ByShell = None,
     yes: Yes = False,
     sql: Sql = False,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, option
+from outbox.cli import Json, Yes, flag, option
 from outbox.errors import OutboxError, UsageError
 from outbox.policy.audit import LEAST_DAYS
 
@@ -32,8 +32,8 @@ class ChainBroken(OutboxError):
 @cli.filters_audit
 def list_(
     raw: cli.Raw | None = None,
-    limit: Annotated[int, option("--limit -n", "Most rows on a page.", min=1, max=500)] = 50,
-    after: Annotated[int | None, option("--after", "Continue after a page: its last id.")] = None,
+    limit: int = flag(50, "--limit -n", "Most rows on a page.", min=1, max=500),
+    after: int | None = flag(None, "--after", "Continue after a page: its last id."),
     json: Json = False,
 ) -> None:
     """List acts, the newest first.
@@ -59,8 +59,8 @@ def list_(
 @cli.filters_audit
 def export(
     by: cli.ByLogin,
-    form: Annotated[str, option("--format", "csv, json or ndjson.", "FORMAT")] = "ndjson",
-    file: Annotated[Path | None, option("--output -o", "File; left out: stdout.", "FILE")] = None,
+    form: str = flag("ndjson", "--format", "csv, json or ndjson.", "FORMAT"),
+    file: Path | None = flag(None, "--output -o", "File; left out: stdout.", "FILE"),
     raw: cli.Raw | None = None,
 ) -> None:
     """Write all rows that match, the oldest first; the export itself is audited too.
@@ -85,9 +85,9 @@ def export(
 def prune(
     older_than_days: Annotated[float, option("--older-than-days", "The last seven days always stay.", min=LEAST_DAYS)],
     by: cli.ByLogin,
-    archive: Annotated[Path | None, option("--archive", "Write the rows to this file (NDJSON) first.", "FILE")] = None,
-    reason: Annotated[str | None, option("--reason", "Why, for the audit log.", "TEXT")] = None,
-    dry_run: Annotated[bool, option("--dry-run", "Only print how many.")] = False,
+    archive: Path | None = flag(None, "--archive", "Write the rows to this file (NDJSON) first.", "FILE"),
+    reason: str | None = flag(None, "--reason", "Why, for the audit log.", "TEXT"),
+    dry_run: bool = flag(False, "--dry-run", "Only print how many."),
     raw: cli.Raw | None = None,
     yes: Yes = False,
     json: Json = False,

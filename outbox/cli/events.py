@@ -10,7 +10,7 @@ from uuid import UUID
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag
 from outbox.errors import UsageError
 from outbox.policy.event import Status
 
@@ -24,11 +24,9 @@ commands = typer.Typer()
 @commands.command(name="list", rich_help_panel="Inspect")
 @cli.filters_events()
 def list_(
-    status: Annotated[
-        list[str] | None, option("--status -s", "State; repeatable, `all` for every one.", "STATUS")
-    ] = None,
-    limit: Annotated[int, option("--limit -n", "Most events on a page.", min=1, max=500)] = 50,
-    after: Annotated[str, option("--after", "Continue after a page: its cursor.", show_default=False)] = "",
+    status: list[str] | None = flag(None, "--status -s", "State; repeatable, `all` for every one.", "STATUS"),
+    limit: int = flag(50, "--limit -n", "Most events on a page.", min=1, max=500),
+    after: str = flag("", "--after", "Continue after a page: its cursor.", show_default=False),
     raw: cli.Raw | None = None,
     json: Json = False,
 ) -> None:
@@ -74,7 +72,7 @@ def _row(event: StoredEvent) -> tuple[object, ...]:
 @commands.command(rich_help_panel="Inspect")
 def show(
     id: Annotated[str, typer.Argument(help="The event's id.", metavar="ID")],
-    payload: Annotated[bool, option("--payload/--no-payload", "Show the payload.")] = True,
+    payload: bool = flag(True, "--payload/--no-payload", "Show the payload."),
     json: Json = False,
 ) -> None:
     """Show one event with all that is recorded: state, times, error, payload, attempts, and its entity's others.
@@ -141,9 +139,9 @@ def explain_error(
     reply: Annotated[
         str | None, typer.Argument(help="The reply as JSON; left out or -: read from stdin.", metavar="[REPLY]")
     ] = None,
-    id: Annotated[str | None, option("--id", "Explain this stored event instead.", "ID")] = None,
-    status: Annotated[int | None, option("--status", "HTTP status, where the reply does not hold it.", "CODE")] = None,
-    op: Annotated[str, option("--op", "Action that was sent: index or delete.")] = "index",
+    id: str | None = flag(None, "--id", "Explain this stored event instead.", "ID"),
+    status: int | None = flag(None, "--status", "HTTP status, where the reply does not hold it.", "CODE"),
+    op: str = flag("index", "--op", "Action that was sent: index or delete."),
     json: Json = False,
 ) -> None:
     """Say how a reply of Elasticsearch is classified, by which rule, and what happens to the event.

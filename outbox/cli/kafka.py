@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag
 from outbox.cli.doctor import leave_by, print_findings
 from outbox.errors import UsageError
 from outbox.kafka.connector import configuration
@@ -26,31 +24,23 @@ def group() -> None:
 
 @kafka.command()
 def connector(
-    name: Annotated[
-        str | None, option("--name", "Name of the connector (outbox-log; with OUTBOX_PROJECTION its name too).")
-    ] = None,
-    topic: Annotated[str | None, option("--topic", "Topic of the events; else from KAFKA_TOPIC.")] = None,
-    host: Annotated[str | None, option("--host", "PostgreSQL as Connect reaches it; else from DATABASE_URL.")] = None,
-    port: Annotated[int | None, option("--port", "Its port; else from DATABASE_URL.")] = None,
-    user: Annotated[str | None, option("--user", "The connector's role; else from DATABASE_URL.")] = None,
-    schema: Annotated[str | None, option("--schema", "Schema of search_outbox_log (public).")] = None,
-    publication: Annotated[
-        str | None, option("--publication", "Of a part of the log, for several connectors (outbox_log).")
-    ] = None,
-    secrets: Annotated[
-        str | None, option("--secrets", "File on the Connect worker with a line password=... .", "FILE")
-    ] = None,
-    partitions: Annotated[int | None, option("--partitions", "Of the topic, if Connect makes it (6).")] = None,
-    replication: Annotated[
-        int | None, option("--replication", "Of the topic, if Connect makes it (the broker's default).")
-    ] = None,
-    record_bytes: Annotated[
-        int | None, option("--record-bytes", "Largest record; else OUTBOX_MAX_DOCUMENT_BYTES and 1 MiB.")
-    ] = None,
-    properties: Annotated[bool, option("--properties", "A properties file for connect-standalone.")] = False,
-    check: Annotated[
-        str | None, option("--check", "Compare the connector that runs there with this, and say its state.", "URL")
-    ] = None,
+    name: str | None = flag(None, "--name", "Name of the connector (outbox-log; with OUTBOX_PROJECTION its name too)."),
+    topic: str | None = flag(None, "--topic", "Topic of the events; else from KAFKA_TOPIC."),
+    host: str | None = flag(None, "--host", "PostgreSQL as Connect reaches it; else from DATABASE_URL."),
+    port: int | None = flag(None, "--port", "Its port; else from DATABASE_URL."),
+    user: str | None = flag(None, "--user", "The connector's role; else from DATABASE_URL."),
+    schema: str | None = flag(None, "--schema", "Schema of search_outbox_log (public)."),
+    publication: str | None = flag(None, "--publication", "Of a part of the log, for several connectors (outbox_log)."),
+    secrets: str | None = flag(None, "--secrets", "File on the Connect worker with a line password=... .", "FILE"),
+    partitions: int | None = flag(None, "--partitions", "Of the topic, if Connect makes it (6)."),
+    replication: int | None = flag(None, "--replication", "Of the topic, if Connect makes it (the broker's default)."),
+    record_bytes: int | None = flag(
+        None, "--record-bytes", "Largest record; else OUTBOX_MAX_DOCUMENT_BYTES and 1 MiB."
+    ),
+    properties: bool = flag(False, "--properties", "A properties file for connect-standalone."),
+    check: str | None = flag(
+        None, "--check", "Compare the connector that runs there with this, and say its state.", "URL"
+    ),
     json: Json = False,
 ) -> None:
     """Print the configuration of the Debezium connector that reads search_outbox_log, without the password.

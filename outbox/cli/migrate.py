@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag, option
 from outbox.errors import UsageError
 from outbox.store.schema import migrate as migrations
 
@@ -36,21 +36,18 @@ def apply(
     by_type: ByType = False,
     by_entity: ByEntity = False,
     notify: Notify = False,
-    log: Annotated[
-        bool | None,
-        option(
-            "--log/--no-log", "Let producers write to search_outbox_log, which Debezium reads for Kafka; or no longer."
-        ),
-    ] = None,
-    drop_log: Annotated[
-        bool, option("--drop-log", "After --no-log: drop search_outbox_log, when its slot is gone.")
-    ] = False,
-    drop_slow_indexes: Annotated[
-        bool, option("--drop-slow-indexes", "Drop, concurrently, the indexes that make every claim slow.")
-    ] = False,
-    finish: Annotated[
-        bool, option("--finish", "The second step of an upgrade, when no projector of the older program runs.")
-    ] = False,
+    log: bool | None = flag(
+        None,
+        "--log/--no-log",
+        "Let producers write to search_outbox_log, which Debezium reads for Kafka; or no longer.",
+    ),
+    drop_log: bool = flag(False, "--drop-log", "After --no-log: drop search_outbox_log, when its slot is gone."),
+    drop_slow_indexes: bool = flag(
+        False, "--drop-slow-indexes", "Drop, concurrently, the indexes that make every claim slow."
+    ),
+    finish: bool = flag(
+        False, "--finish", "The second step of an upgrade, when no projector of the older program runs."
+    ),
     json: Json = False,
 ) -> None:
     """Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag, option
 
 commands = typer.Typer()
 
@@ -34,9 +34,7 @@ def resume(
     by: cli.By,
     reason: cli.Reason,
     entity_type: EntityType = None,
-    let_fail: Annotated[
-        str | None, option("--let-fail", "Lift the brake for this fingerprint, for an hour.", "FINGERPRINT")
-    ] = None,
+    let_fail: str | None = flag(None, "--let-fail", "Lift the brake for this fingerprint, for an hour.", "FINGERPRINT"),
     json: Json = False,
 ) -> None:
     """End a pause; or let the events of one fingerprint fail that the brake holds back.

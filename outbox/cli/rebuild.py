@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes, Yes, option
+from outbox.cli import Engine, Json, Master, Processes, Yes, flag
 from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
 
@@ -26,24 +26,20 @@ commands = typer.Typer()
 
 @commands.command(rich_help_panel="Index")
 def rebuild(
-    mapping: Annotated[
-        Path | None, option("--mapping", "File with the new mappings (and settings); left out: the old ones.", "FILE")
-    ] = None,
-    target: Annotated[str | None, option("--target", "The alias; left out: ELASTIC_INDEX.")] = None,
-    resume: Annotated[bool, option("--resume", "Continue where it stopped, or begin again if it is broken.")] = False,
-    swap: Annotated[bool, option("--swap", "Let searches see the new index, when it is ready.")] = False,
-    rollback: Annotated[bool, option("--rollback", "After the swap: back to the old index.")] = False,
-    finish: Annotated[bool, option("--finish", "Remove the index that the alias does not use.")] = False,
-    cancel: Annotated[bool, option("--cancel", "Before the swap: remove the new index.")] = False,
-    status: Annotated[bool, option("--status", "Show the newest rebuild, and change nothing.")] = False,
-    rate: Annotated[float, option("--rate", "Most documents per second; 0: no limit.")] = 2000.0,
-    max_refused: Annotated[
-        int, option("--max-refused", "Stop copying when the new mapping refused more than so many.")
-    ] = 1000,
-    accept_drift: Annotated[int, option("--accept-drift", "Be ready although so many documents differ.", "N")] = 0,
-    accept_loss: Annotated[
-        int, option("--accept-loss", "Be ready although so many documents of the old index go.", "N")
-    ] = 0,
+    mapping: Path | None = flag(
+        None, "--mapping", "File with the new mappings (and settings); left out: the old ones.", "FILE"
+    ),
+    target: str | None = flag(None, "--target", "The alias; left out: ELASTIC_INDEX."),
+    resume: bool = flag(False, "--resume", "Continue where it stopped, or begin again if it is broken."),
+    swap: bool = flag(False, "--swap", "Let searches see the new index, when it is ready."),
+    rollback: bool = flag(False, "--rollback", "After the swap: back to the old index."),
+    finish: bool = flag(False, "--finish", "Remove the index that the alias does not use."),
+    cancel: bool = flag(False, "--cancel", "Before the swap: remove the new index."),
+    status: bool = flag(False, "--status", "Show the newest rebuild, and change nothing."),
+    rate: float = flag(2000.0, "--rate", "Most documents per second; 0: no limit."),
+    max_refused: int = flag(1000, "--max-refused", "Stop copying when the new mapping refused more than so many."),
+    accept_drift: int = flag(0, "--accept-drift", "Be ready although so many documents differ.", "N"),
+    accept_loss: int = flag(0, "--accept-loss", "Be ready although so many documents of the old index go.", "N"),
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,

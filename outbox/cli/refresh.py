@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes, Yes, option
+from outbox.cli import Engine, Json, Master, Processes, Yes, flag
 from outbox.cli.progress import meter
 from outbox.errors import PartlyDone, UsageError
 
@@ -23,19 +23,15 @@ ASKS_ABOVE = 1_000
 
 @commands.command(rich_help_panel="Index")
 def refresh(
-    entity_type: Annotated[
-        str | None, option("--type --entity-type", "Entity type; left out with --all: every type.", "TYPE")
-    ] = None,
-    id: Annotated[list[str] | None, option("--id", "An entity's id; may be given again.", "ID")] = None,
-    where: Annotated[
-        str | None, option("--where", "SQL condition over columns of the view (entity_id, document).", "SQL")
-    ] = None,
-    everything: Annotated[bool, option("--all", "All entities of the type, or of every type.")] = False,
-    after: Annotated[
-        str | None, option("--after", "Continue after this id (ID, or TYPE:ID without --type).", "ID")
-    ] = None,
-    rate: Annotated[float, option("--rate", "Most events per second; 0: no limit.", "N")] = 1000.0,
-    dry_run: Annotated[bool, option("--dry-run", "Only print how many there are.")] = False,
+    entity_type: str | None = flag(
+        None, "--type --entity-type", "Entity type; left out with --all: every type.", "TYPE"
+    ),
+    id: list[str] | None = flag(None, "--id", "An entity's id; may be given again.", "ID"),
+    where: str | None = flag(None, "--where", "SQL condition over columns of the view (entity_id, document).", "SQL"),
+    everything: bool = flag(False, "--all", "All entities of the type, or of every type."),
+    after: str | None = flag(None, "--after", "Continue after this id (ID, or TYPE:ID without --type).", "ID"),
+    rate: float = flag(1000.0, "--rate", "Most events per second; 0: no limit.", "N"),
+    dry_run: bool = flag(False, "--dry-run", "Only print how many there are."),
     by: cli.ByShell = None,
     reason: cli.Why = "outbox refresh",
     yes: Yes = False,
@@ -140,11 +136,11 @@ def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> 
 
 @commands.command(rich_help_panel="Index")
 def backfill(
-    entity_type: Annotated[
-        list[str] | None, option("--type --entity-type", "Only this entity type; may be given again.", "TYPE")
-    ] = None,
-    resume: Annotated[bool, option("--resume", "Continue where the last one stopped.")] = False,
-    rate: Annotated[float, option("--rate", "Most documents per second; 0: no limit.", "N")] = 0.0,
+    entity_type: list[str] | None = flag(
+        None, "--type --entity-type", "Only this entity type; may be given again.", "TYPE"
+    ),
+    resume: bool = flag(False, "--resume", "Continue where the last one stopped."),
+    rate: float = flag(0.0, "--rate", "Most documents per second; 0: no limit.", "N"),
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,

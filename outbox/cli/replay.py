@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, guarded, option
+from outbox.cli import Json, Yes, flag, guarded
 from outbox.cli.menu import PlainCommand
 from outbox.cli.progress import meter
 from outbox.errors import OutboxError, UsageError
@@ -37,20 +37,18 @@ def main() -> None:
 @commands.command(rich_help_panel="Act")
 @cli.filters_events()
 def replay(
-    by: Annotated[str | None, option("--by", "Your name, for the audit log. Required to replay.")] = None,
-    reason: Annotated[str | None, option("--reason", "Why, for the audit log. Required to replay.")] = None,
-    limit: Annotated[int | None, option("--limit -n", "Most events. Default: 100, or the number of ids.")] = None,
-    everything: Annotated[bool, option("--all", "Every event that matches; asks for confirmation.")] = False,
-    dry_run: Annotated[bool, option("--dry-run", "Only print what would be replayed.")] = False,
-    wait: Annotated[bool, option("--wait", "Wait until it ends: exit 0, 3 (partly, timeout) or 1.")] = False,
-    rate: Annotated[float | None, option("--rate", "Events per second. Default: 1,000.")] = None,
-    webhook: Annotated[
-        str | None, option("--webhook", "Also send a webhook here; its host must be allowed.", "URL")
-    ] = None,
-    plan_out: Annotated[Path | None, option("--plan-out", "A dry run that writes the ids to a file.", "FILE")] = None,
-    plan: Annotated[Path | None, option("--plan", "Replay exactly the ids of that file, once.", "FILE")] = None,
-    ids_file: Annotated[Path | None, option("--ids-file", "File with ids, 500 at most; `-` is stdin.", "FILE")] = None,
-    client_id: Annotated[str | None, option("--client-id", "Idempotency key: repeating it does nothing.")] = None,
+    by: str | None = flag(None, "--by", "Your name, for the audit log. Required to replay."),
+    reason: str | None = flag(None, "--reason", "Why, for the audit log. Required to replay."),
+    limit: int | None = flag(None, "--limit -n", "Most events. Default: 100, or the number of ids."),
+    everything: bool = flag(False, "--all", "Every event that matches; asks for confirmation."),
+    dry_run: bool = flag(False, "--dry-run", "Only print what would be replayed."),
+    wait: bool = flag(False, "--wait", "Wait until it ends: exit 0, 3 (partly, timeout) or 1."),
+    rate: float | None = flag(None, "--rate", "Events per second. Default: 1,000."),
+    webhook: str | None = flag(None, "--webhook", "Also send a webhook here; its host must be allowed.", "URL"),
+    plan_out: Path | None = flag(None, "--plan-out", "A dry run that writes the ids to a file.", "FILE"),
+    plan: Path | None = flag(None, "--plan", "Replay exactly the ids of that file, once.", "FILE"),
+    ids_file: Path | None = flag(None, "--ids-file", "File with ids, 500 at most; `-` is stdin.", "FILE"),
+    client_id: str | None = flag(None, "--client-id", "Idempotency key: repeating it does nothing."),
     raw: cli.Raw | None = None,
     json: Json = False,
     yes: Yes = False,
@@ -215,9 +213,9 @@ _LISTED = ("id", "status", "requested_by", "created_at", "total", "replayed", "s
 
 @replays.command(name="list")
 def list_(
-    limit: Annotated[int, option("--limit -n", "Most replays on a page.", min=1, max=500)] = 20,
-    after: Annotated[str | None, option("--after", "Continue after a page: its cursor.")] = None,
-    live: Annotated[bool, option("--live", "Only those that are not over.")] = False,
+    limit: int = flag(20, "--limit -n", "Most replays on a page.", min=1, max=500),
+    after: str | None = flag(None, "--after", "Continue after a page: its cursor."),
+    live: bool = flag(False, "--live", "Only those that are not over."),
     json: Json = False,
 ) -> None:
     """List replays, the newest first.

@@ -6,12 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag
 from outbox.errors import DependencyDown, PartlyDone, UsageError
 from outbox.kafka.capture import await_capture
 from outbox.ops.status import QueueStatus, StreamStatus, TypeCounts, Waited, age, in_fanouts, wait_until_caught_up
@@ -30,7 +30,7 @@ MOST_NAMED = 10
 
 @commands.command(rich_help_panel="Inspect")
 def status(
-    watch: Annotated[bool, option("--watch -w", "Repeat every two seconds until Ctrl-C.")] = False,
+    watch: bool = flag(False, "--watch -w", "Repeat every two seconds until Ctrl-C."),
     json: Json = False,
 ) -> None:
     """Show the status: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.
@@ -181,8 +181,8 @@ def _old(place: PartitionOffsets) -> str:
 
 @commands.command(rich_help_panel="Inspect")
 def wait(
-    caught_up: Annotated[bool, option("--caught-up", "Until all events that are there now are settled.")] = False,
-    timeout: Annotated[float | None, option("--timeout", "Stop waiting after this many seconds (exit 3).", "S")] = None,
+    caught_up: bool = flag(False, "--caught-up", "Until all events that are there now are settled."),
+    timeout: float | None = flag(None, "--timeout", "Stop waiting after this many seconds (exit 3).", "S"),
     json: Json = False,
 ) -> None:
     """Wait until everything that was committed before is settled: done, failed or discarded.
@@ -227,8 +227,8 @@ def _wait(desk: QueueDesk, timeout: float | None) -> Waited:
 @commands.command(rich_help_panel="Inspect")
 @cli.filters_events("entity_type", "error_reason")
 def stats(
-    hours: Annotated[int, option("--hours", "How far back the hours go.", min=1, max=2160)] = 24,
-    groups: Annotated[bool, option("--groups", "Failures by fingerprint instead.")] = False,
+    hours: int = flag(24, "--hours", "How far back the hours go.", min=1, max=2160),
+    groups: bool = flag(False, "--groups", "Failures by fingerprint instead."),
     raw: cli.Raw | None = None,
     json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, option
+from outbox.cli import Json, Yes, flag
 from outbox.policy.entity_type import EntityType, KeptBy, Versions
 
 commands = typer.Typer()
@@ -49,9 +49,9 @@ def set_type(
     kept_by: Annotated[KeptBy, typer.Argument(help="What its documents are written from.")],
     by: cli.By,
     reason: cli.Reason,
-    versions: Annotated[
-        Versions, option("--versions", "Of payloads: drawn from our sequence, or the producer's own.")
-    ] = Versions.OURS,
+    versions: Versions = flag(
+        Versions.OURS, "--versions", "Of payloads: drawn from our sequence, or the producer's own."
+    ),
     yes: Yes = False,
     json: Json = False,
 ) -> None:

@@ -13,12 +13,12 @@ from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag
 from outbox.cli.status import one_line, print_line
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DependencyDown
@@ -47,13 +47,11 @@ class ServerChoice(StrEnum):
 
 @commands.command(rich_help_panel="Run")
 def up(
-    rate: Annotated[float, option("--rate", "Changes of the sample per second; 0: no sample.", min=0, max=1000)] = 3.0,
-    product: Annotated[
-        ServerChoice, option("--product", "The search server to start, if ELASTIC_URL does not name one.")
-    ] = ServerChoice.ELASTICSEARCH,
-    kafka: Annotated[
-        bool, option("--kafka", "Also Kafka and Debezium: the projector reads the events from Kafka.")
-    ] = False,
+    rate: float = flag(3.0, "--rate", "Changes of the sample per second; 0: no sample.", min=0, max=1000),
+    product: ServerChoice = flag(
+        ServerChoice.ELASTICSEARCH, "--product", "The search server to start, if ELASTIC_URL does not name one."
+    ),
+    kafka: bool = flag(False, "--kafka", "Also Kafka and Debezium: the projector reads the events from Kafka."),
     json: Json = False,
 ) -> None:
     """Start everything on this machine: PostgreSQL, Elasticsearch, sample, projector, console. Ctrl-C stops it.
