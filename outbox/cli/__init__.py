@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from outbox.app.entity_types import open_types as open_types
     from outbox.app.launch import run_daemon as run_daemon
     from outbox.app.operations import open_operations as open_operations
-    from outbox.app.reindex import Reindexing
     from outbox.app.reindex import open_reindexing as open_reindexing
     from outbox.app.up import Up
     from outbox.config import Settings
     from outbox.policy.audit import Actor
     from outbox.policy.inputs import AuditFilter, EventFilter
+    from outbox.reindex.joining import Reindexing
 
 EXIT_BUG = 1
 # By these libpq changes every session of a process. Which documents a command reads must not depend on its shell.
@@ -149,7 +149,7 @@ def console_token(name: str, role: str) -> tuple[str, str]:
 
 def spread_over(desk: Reindexing, processes: int | None, engine: str, master: str | None) -> None:
     """What a person says about the processes of a long job."""
-    from outbox.ops.reindex.parallel import Spread
+    from outbox.reindex.parallel import Spread
 
     desk.parallel.spread = Spread(processes, engine, master)
     desk.parallel.spread.check()
@@ -278,7 +278,7 @@ Json = Annotated[bool, option("--json", "Print JSON instead of a table.", show_d
 Yes = Annotated[bool, option("--yes -y", "Do not ask. Needed off a terminal.", show_default=False)]
 
 
-def console(*, stderr: bool = False) -> Console:
+def printer(*, stderr: bool = False) -> Console:
     from rich.console import Console  # 0.06 s, and not needed for --json
 
     stream = sys.stderr if stderr else sys.stdout
@@ -366,7 +366,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
 
 def show(picture: RenderableType) -> None:
     """Something of rich's on stdout; off a terminal without the blanks that fill up its columns."""
-    out = console()
+    out = printer()
     if out.is_terminal:
         out.print(picture)
         return

@@ -37,7 +37,7 @@ def _printed(finding: Finding) -> Finding:
     line = Text.assemble((f"{verdict:<8}", style), f" {finding.name:<14} {cli.shown(finding.detail)}")
     if finding.remedy and finding.level is not Level.OK:
         line.append(f"\n{'':<23} -> {cli.visible(finding.remedy)}", style="dim")
-    cli.console().print(line)
+    cli.printer().print(line)
     return finding
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import threading
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from outbox import cli
 from outbox.cli import Json, flag, option
+from outbox.daemon.startup import begin
 from outbox.errors import UsageError
+from outbox.facts import DatabaseLost, Fact
 from outbox.store.schema import migrate as migrations
 
 commands = typer.Typer()
@@ -48,12 +52,13 @@ def apply(
     finish: bool = flag(
         False, "--finish", "The second step of an upgrade, when no projector of the older program runs."
     ),
+    no_wait: bool = flag(False, "--no-wait", "Exit with code 75 if the database does not answer, instead of waiting."),
     json: Json = False,
 ) -> None:
     """Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.
 
     An existing search_outbox_events is adopted: nothing is rewritten and producers continue. Uses
-    OUTBOX_DIRECT_DATABASE_URL where that is set.
+    OUTBOX_DIRECT_DATABASE_URL where that is set. Waits for a database that does not answer, as `outbox run` does.
 
     An upgrade has two steps: this, beside running projectors of both programs, and --finish, when the older ones are
     gone: from then on PostgreSQL refuses their claims.
@@ -74,17 +79,31 @@ def apply(
     url = settings.database.direct_dsn
     chosen: dict[str, Any] = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": bool(log)}
     chosen |= {"view": settings.documents, "most_bytes": settings.batch.max_document_bytes}
-    applied = migrations.migrate(url, **chosen, drop_slow_indexes=drop_slow_indexes, say=cli.note)
-    for kind in migrations.finish(url, settings.documents, say=cli.note) if finish else ():
-        cli.note(f"to write its documents once more run: outbox backfill --type {shlex.quote(kind)}")
+    chosen |= {"drop_slow_indexes": drop_slow_indexes}
+    applied: list[str] = []
+    steps: list[Callable[[], object]] = [lambda: applied.extend(migrations.migrate(url, **chosen, say=cli.note))]
+    if finish:
+        steps.append(lambda: _finish(url, settings.documents))
     if log is False:
-        applied += migrations.turn_log_off(url, say=cli.note)
+        steps.append(lambda: applied.extend(migrations.turn_log_off(url, say=cli.note)))
     if drop_log:
-        applied += migrations.drop_log(url, settings.event_log.slot, say=cli.note)
-    elif log is False:
+        steps.append(lambda: applied.extend(migrations.drop_log(url, settings.event_log.slot, say=cli.note)))
+    begin(steps, _say_lost, threading.Event(), patient=not no_wait)
+    if log is False and not drop_log:
         cli.note(AFTER_NO_LOG)
     told = f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do"
     cli.answer({"applied": applied}, told, json=json)
+
+
+def _say_lost(fact: Fact) -> None:
+    """All that is said of the wait."""
+    if isinstance(fact, DatabaseLost):
+        cli.note(f"PostgreSQL does not answer: {fact.error}")
+
+
+def _finish(url: str, view: str) -> None:
+    for kind in migrations.finish(url, view, say=cli.note):
+        cli.note(f"to write its documents once more run: outbox backfill --type {shlex.quote(kind)}")
 
 
 @migrate.command()

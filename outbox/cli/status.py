@@ -59,7 +59,7 @@ def _watch(reading: Callable[[], QueueStatus], *, json: bool) -> None:
             time.sleep(INTERVAL_SECONDS)
     from rich.live import Live  # noqa: PLC0415
 
-    with Live(_picture(reading()), console=cli.console(), auto_refresh=False, screen=True) as live:
+    with Live(_picture(reading()), console=cli.printer(), auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(INTERVAL_SECONDS)
             try:

@@ -164,7 +164,7 @@ def on_the_path() -> list[str]:
 def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
     """One line that is drawn again on a terminal; a line now and then elsewhere."""
     animated = sys.stdout.isatty() and not json
-    with cli.console().status("") if animated else contextlib.nullcontext() as live:
+    with cli.printer().status("") if animated else contextlib.nullcontext() as live:
         while True:
             seen = _read(running)
             if live is not None:

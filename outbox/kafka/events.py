@@ -108,7 +108,7 @@ class StreamEvents:
         self._records = records
         self._now = now
         self._batch_bytes = batch_bytes
-        self._database = database
+        self.database = database
         self._routed = routed
         self._stopped_types = stopped_types
         self._open = OpenRows(most_open)
@@ -159,9 +159,9 @@ class StreamEvents:
             sent, routed = {message.offset() for message in handed.messages[:back]}, self._routed
             again = [(m.offset() or 0) < again_below or m.offset() in sent for m in messages]
             reads = [read(m, now, again=each, routed=routed) for m, each in zip(messages, again, strict=True)]
-        if not {found.database for found in reads} <= {None, self._database}:
+        if not {found.database for found in reads} <= {None, self.database}:
             reads = [
-                foreign(m) if found.is_foreign(self._database) else found
+                foreign(m) if found.is_foreign(self.database) else found
                 for found, m in zip(reads, messages, strict=True)
             ]
         return RecordPart(handed, reads, messages, passed)

@@ -1,7 +1,6 @@
 """Owns the one table of what the refusals of Elasticsearch and OpenSearch mean. To add a name that was met, add it to a
 row here."""
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -23,13 +22,6 @@ class Rule:
     away: bool = False  # never the document's doing: the index or the cluster is not there to write to
     contested: bool = False  # may be over in a moment, as another request's doing is: sent once more at once
     late: bool = False  # may be the doing of a short wait: sent once more with a longer one
-
-    def fits(self, status: int, error_type: str, text: str) -> bool:
-        return (
-            (not self.statuses or status in self.statuses)
-            and (not self.types or error_type in self.types.split())
-            and re.match(self.starts, text, re.DOTALL) is not None
-        )
 
 
 auth, config = partial(Rule, Reason.ES_AUTH), partial(Rule, Reason.ES_CONFIG)

@@ -14,7 +14,6 @@ from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.queries import queries
-from outbox.store.reindex import PostgresRebuilds
 from outbox.store.schema.state import check_schema
 
 # Counting a million open rows takes 85 ms after a vacuum, 600 after 300,000 were drained (measured); no more than that.
@@ -23,6 +22,7 @@ MOST_FAILED: Final = 100_000  # grouping these by reason reads the rows: 50 ms
 # Claims take from the low end, so what is in flight lies among these; 10,000 rows are 5 ms.
 HEAD_ROWS: Final = 10_000
 OTHER: Final = "other"
+MOST_LABELS: Final = 50  # types that are labels by their declaration: each is two series of each daemon
 
 # Estimates are wrong right after a flood; a Seq Scan over millions of done rows must not follow from that. No helpers
 # from parallel plans either: the sampler may take one core for a moment, never all of them.
@@ -75,13 +75,15 @@ class PostgresBacklog:
         return FanoutSample(**rows[0])
 
     def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, TypeBacklog]:
-        """One lane per configured type; what is left of the total is `other`."""
-        if not entity_types:
-            return {OTHER: TypeBacklog(total.lag, total.oldest_age_seconds, total.due)}
-        named = {"entity_types": list(entity_types), "most": MOST_COUNTED, "head": HEAD_ROWS}
+        """One lane per configured type, and per type of the first that were declared; what is left of the total is
+        `other`. Settings that name types need the twins anyway; without them all types are counted in one pass."""
         with self._bounded_read() as connection:
-            rows = connection.execute(self._sql["sample_lanes"], named).fetchall()
-            lanes = {name: TypeBacklog(lag, age, int(due)) for name, lag, age, due in rows}
+            declared = connection.execute(self._sql["labelled_types"], {"most_types": MOST_LABELS}).fetchall()
+            types = dict.fromkeys((*entity_types, *(name for (name,) in declared)), TypeBacklog(0, 0.0, 0))
+            named = {"entity_types": list(types), "most": MOST_COUNTED, "head": HEAD_ROWS}
+            query = "sample_lanes" if entity_types else "sample_types"
+            rows = connection.execute(self._sql[query], named).fetchall() if types else ()
+            lanes = types | {name: TypeBacklog(lag, age, int(due)) for name, lag, age, due in rows}
             rest = _rest(total, lanes)
             age = connection.execute(self._sql["oldest_of_other_types"], named).fetchone() if rest.lag else None
         return lanes | {OTHER: TypeBacklog(rest.lag, age[0] if age else 0.0, rest.due)}
@@ -179,11 +181,6 @@ class PostgresOverview:
 
     def pauses(self) -> Sequence[Row]:
         return self._rows("pauses")
-
-    def rebuild(self) -> str | None:
-        """What a rebuild that is not over is at, in words."""
-        newest = PostgresRebuilds(self._database, owner="status").newest()
-        return None if newest is None or newest.is_over else newest.sentence
 
     def last_seq(self) -> int:
         return self._number("last_seq")

@@ -1,7 +1,7 @@
 """Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors. Knows no query."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Final, LiteralString
 
@@ -108,7 +108,10 @@ class Database:
         timeout_seconds: float = 5.0,
         statement_timeout_ms: int | None = None,
         may_be_standby: bool = False,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """`around` whatever is asked of the server."""
+        self._around = around
         self._statement_timeout_ms = statement_timeout_ms
         self._pool = ConnectionPool(
             plain_dsn(url),
@@ -147,17 +150,18 @@ class Database:
     def _connection(self) -> Iterator[Connection[Any]]:
         """A connection whose errors speak our language. After a break, the pool's other dead ones are weeded out; one
         that lives and is of no use is closed, or it would be handed out next."""
-        try:
-            with translated(), self._pool.connection() as connection:
-                try:
-                    yield connection
-                except _OF_NO_USE:
-                    connection.close()
-                    raise
-        except DatabaseDown:
-            if not self._pool.closed:
-                self._pool.check()
-            raise
+        with self._around():
+            try:
+                with translated(), self._pool.connection() as connection:
+                    try:
+                        yield connection
+                    except _OF_NO_USE:
+                        connection.close()
+                        raise
+            except DatabaseDown:
+                if not self._pool.closed:
+                    self._pool.check()
+                raise
 
     def rows(
         self, query: LiteralString, named: Mapping[str, Any] | None = None, *, within_ms: int | None = None

@@ -3,7 +3,7 @@
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Final, TextIO
@@ -29,12 +29,13 @@ def configure(
     worker: str,
     *,
     secrets: Iterable[str] = (),
+    names: Collection[str] = (),
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
     """Build the logger of this process and route the libraries' logging into it."""
     out = stream or sys.stderr
     render = _json_line if log_format == "json" else _console(out)
-    redact = redactor(secrets)
+    redact = redactor(secrets, names)
     show = escape_for_json if log_format == "json" else escape
     processors: list[Processor] = [
         structlog.processors.add_log_level,

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -12,6 +13,7 @@ from elasticsearch import Elasticsearch
 
 from tests.fixtures.commands import Called, Outbox, call
 from tests.fixtures.processes import StartProcess
+from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.starting import COLD
@@ -60,9 +62,31 @@ def test_config_check_says_ok_and_config_print_hides_secrets(outbox: Outbox) -> 
 # Servers that are down, wrong or not ready
 
 
-@pytest.mark.parametrize("command", [["status"], ["list"], ["migrate"], ["attach", "t", "--type", "t", "--id", "id"]])
+AWAY_COMMANDS = [["status"], ["list"], ["migrate", "--no-wait"], ["attach", "t", "--type", "t", "--id", "id"]]
+
+
+@pytest.mark.parametrize("command", AWAY_COMMANDS)
 def test_a_database_that_is_down_is_75(outbox: Outbox, command: list[str]) -> None:
     refused(outbox(*command, DATABASE_URL=AWAY), 75, "PostgreSQL does not answer", "refused")
+
+
+def test_migrate_waits_for_the_database_and_for_one_that_goes_away_again(
+    start_process: StartProcess, servers: dict[str, str | None], empty_database: str
+) -> None:
+    """As that of the image of PostgreSQL does, which first starts a temporary server."""
+    with proxy_to(empty_database) as (proxy, url):
+        proxy.cut()
+        migrating = start_process([sys.executable, "-m", "outbox", "migrate"], **{**servers, "DATABASE_URL": url})
+        migrating.wait_for_line("PostgreSQL does not answer: ")
+        proxy.heal()
+        migrating.wait_for_line("applying 0002_events")
+        proxy.cut()
+        time.sleep(0.5)
+        proxy.heal()
+        assert migrating.wait() == 0, migrating.output
+    again = start_process([sys.executable, "-m", "outbox", "migrate"], **{**servers, "DATABASE_URL": empty_database})
+    assert again.wait() == 0
+    assert "nothing to do" in again.output
 
 
 def test_run_waits_for_the_database_and_says_so_unless_asked_not_to(

@@ -218,6 +218,30 @@ def test_systemd_hears_of_ready_progress_and_stopping(
     assert systemd.said.index("READY=1") < systemd.said.index("STOPPING=1")
 
 
+def test_systemd_starts_what_waits_for_postgresql_and_reads_what_for_in_the_status_line(
+    queue: EventTable, start_daemon: StartProcess, systemd: Systemd, database: str
+) -> None:
+    def says(status: str) -> bool:
+        return any(line.startswith(f"STATUS={status}") for line in systemd.said)
+
+    with proxy_to(database) as (proxy, url):
+        proxy.cut()
+        daemon = start_daemon(DATABASE_URL=url, NOTIFY_SOCKET=str(systemd.path), WATCHDOG_USEC="2000000")
+        daemon.wait_until(lambda: "READY=1" in systemd.said, "READY=1 without a database")
+        assert systemd.said[1].startswith("STATUS=waiting for PostgreSQL")
+        daemon.wait_for_fact("database.lost")
+        assert ready(daemon)[0] == 503
+        fed = systemd.said.count("WATCHDOG=1")
+        daemon.wait_until(lambda: systemd.said.count("WATCHDOG=1") > fed, "the watchdog to be fed while it waits")
+        proxy.heal()
+        daemon.wait_until(lambda: says("projecting"), "STATUS=projecting")
+        assert ready(daemon)[0] == 200
+        pause = "insert into search_outbox_controls (scope, paused_by, reason) values ('*', 'ann', 'x')"
+        queue.connection.execute(pause)
+        daemon.wait_until(lambda: says("paused: operator *"), "STATUS=paused")
+        assert daemon.terminate() == 0
+
+
 def test_workers_and_their_heartbeats_are_in_the_table(queue: EventTable, start_daemon: StartProcess) -> None:
     daemon = start_daemon(OUTBOX_WORKER_ID="seen", OUTBOX_LEASE_SECONDS="3")
     daemon.wait_for_fact("worker.started")

@@ -138,7 +138,7 @@ def test_a_postgres_of_another_authority_is_refused_without_its_password_in_sigh
     secured_postgres: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     stranger = Authority.made(tmp_path / "stranger", "somebody else")
-    for command in (("status",), ("run", "--no-wait"), ("migrate",)):
+    for command in (("status",), ("run", "--no-wait"), ("migrate", "--no-wait")):
         env = {"DATABASE_URL": verified(secured_postgres, stranger.certificate), "OUTBOX_METRICS_PORT": "0"}
         called = call(*command, env=env)
         assert called.code == 75, called

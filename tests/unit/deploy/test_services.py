@@ -56,6 +56,7 @@ def test_the_projector_speaks_notify_is_watched_and_pauses_in_an_outage_with_the
     section = dict(unit_file(unit)["Service"])
     assert section["Type"] == "notify"
     assert section["WatchdogSec"] == "30s"
+    assert section["TimeoutStartSec"] == "60", "READY needs no server: a start that takes longer hangs"
     assert section["RestartPreventExitStatus"] == "78"
     assert settings_in(unit_file(unit)["Service"])["OUTBOX_OUTAGE_POLICY"] == "pause"
     lines = unit.read_text().splitlines()
