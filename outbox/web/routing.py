@@ -276,20 +276,16 @@ class Act(Strict):
     )
 
 
-def _read_events(raw: dict[str, Any]) -> EventFilter:
-    return read.read_event_filter(raw, datetime.now(UTC))
-
-
-def _read_audit(raw: dict[str, Any]) -> AuditFilter:
-    return read.read_audit_filter(raw, datetime.now(UTC))
+EVENT_FIELDS = tuple(EventFilter.__dataclass_fields__)
+AUDIT_FIELDS = tuple(AuditFilter.__dataclass_fields__)
 
 
 def event_filter_of(asked: EventQuery) -> EventFilter:
-    return _read_events(asked.model_dump(include=set(EventFilter.__dataclass_fields__), exclude_none=True))
+    return read.read_event_filter(asked.model_dump(include={*EVENT_FIELDS}, exclude_none=True), datetime.now(UTC))
 
 
 def audit_filter_of(asked: AuditQuery) -> AuditFilter:
-    return _read_audit(asked.model_dump(include=set(AuditFilter.__dataclass_fields__), exclude_none=True))
+    return read.read_audit_filter(asked.model_dump(include={*AUDIT_FIELDS}, exclude_none=True), datetime.now(UTC))
 
 
 def services(request: Request) -> Services:
@@ -322,10 +318,6 @@ def capped(count: int) -> dict[str, Any]:
     return {"matched": min(count, most), "matched_capped": count > most}
 
 
-EVENT_FIELDS = tuple(EventFilter.__dataclass_fields__)
-AUDIT_FIELDS = tuple(AuditFilter.__dataclass_fields__)
-
-
 def raw_filter(values: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """The filter's words from a query string or a form, each as it was written."""
     raw: dict[str, Any] = {}
@@ -340,11 +332,11 @@ def event_filter(values: Any) -> EventFilter:
     raw = raw_filter(values, EVENT_FIELDS)
     if "ids" in raw:
         raw["ids"] = " ".join(raw["ids"])
-    return _read_events(raw)
+    return read.read_event_filter(raw, datetime.now(UTC))
 
 
 def audit_filter(values: Any) -> AuditFilter:
-    return _read_audit(raw_filter(values, AUDIT_FIELDS))
+    return read.read_audit_filter(raw_filter(values, AUDIT_FIELDS), datetime.now(UTC))
 
 
 def number(values: Any, name: str, default: int, least: int, most: int) -> int:
