@@ -155,12 +155,9 @@ def stacked(
         for name in series:
             if n := counts.get(name, 0):
                 tall = max(n / top * height, 1.5)
-                bars.append(
-                    Bar(
-                        place * step + 1, height - below - tall, max(step - 2, 1), tall, name, f"{bucket}: {n:,} {name}"
-                    )
-                )
                 below += tall
+                shape = (place * step + 1, height - below, max(step - 2, 1), tall)
+                bars.append(Bar(*shape, name, f"{bucket}: {n:,} {name}"))
     every = max(math.ceil(len(buckets) / 8), 1)
     across = [Tick(i * step + step / 2, label(bucket)) for i, (bucket, _) in enumerate(buckets) if i % every == 0]
     up = [Tick(height - share * height, f"{top * share:,.0f}") for share in (0.5, 1.0)] if most else []

@@ -61,15 +61,8 @@ def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) 
 
 def _document(request: Request, detail: EventDetail, unmasked: bytes | None) -> dict[str, Any]:
     """What a viewer may not see is not even asked for."""
-    nothing: dict[str, Any] = {
-        "current": None,
-        "difference": None,
-        "lines": [],
-        "lines_cut": False,
-        "offending_paths": frozenset(),
-    }
     if not routing.person(request).may_act:
-        return nothing
+        return {"current": None, "difference": None, "lines": [], "lines_cut": False, "offending_paths": frozenset()}
     fields = offending_fields(f"{detail.event.error or ''} {(detail.error_detail or b'').decode('utf-8', 'replace')}")
     payloads = routing.services(request).payloads
     open_ = unmasked is not None
@@ -107,10 +100,8 @@ def _causes(detail: bytes | None) -> list[dict[str, str]]:
     except orjson.JSONDecodeError:
         return []
     error = told.get("error", told) if isinstance(told, dict) else told
-    found = [
-        {"type": str(cause.get("type") or ""), "reason": str(cause.get("reason") or "")} for cause in causes(error)
-    ]
-    return [cause for cause in found if cause["type"] or cause["reason"]]
+    found = ({name: str(cause.get(name) or "") for name in ("type", "reason")} for cause in causes(error))
+    return [cause for cause in found if any(cause.values())]
 
 
 Row = Mapping[str, Any]
