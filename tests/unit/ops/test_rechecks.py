@@ -47,7 +47,7 @@ CASES: dict[str, tuple[Iterable[Recheck], int, int, int]] = {
 
 
 @pytest.mark.parametrize(("checks", "certain", "flux", "looks"), CASES.values(), ids=CASES)
-def test_nothing_is_drift_before_a_second_look_that_finds_the_same(
+def test_nothing_is_drift_before_a_second_check_that_finds_the_same(
     checks: Iterable[Recheck], certain: int, flux: int, looks: int
 ) -> None:
     bench = Bench(checks)
