@@ -10,22 +10,13 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests.fixtures.commands import Called, Outbox, call
+from tests.fixtures.commands import Called, Outbox, call, refused
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.starting import COLD
 
 AWAY = "postgresql://u:hunter2@127.0.0.1:1/d"
-
-
-def refused(called: Called, code: int, *words: str) -> None:
-    assert called.code == code, called
-    assert called.out == ""
-    assert "Traceback" not in called.err
-    assert "hunter2" not in called.err
-    for word in words:
-        assert word in called.err, called.err
 
 
 # Wrong or missing settings
