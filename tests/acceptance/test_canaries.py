@@ -243,32 +243,14 @@ def _sent(bulks: list[Request]) -> list[str]:
 
 
 COMMANDS = [
-    ("config", "print"),
-    ("config", "print", "--json"),
-    ("config", "check"),
-    ("status", "--json"),
-    ("list", "--json"),
-    ("list", "--status", "failed"),
-    ("stats", "--json"),
-    ("doctor", "--json"),
-    ("migrate", "status", "--json"),
-    ("audit", "list", "--json"),
-    ("replays", "list", "--json"),
-    ("webhook", "test", "--by", "alice"),
-    ("webhook", "test"),
-    ("replay", "--by", "alice", "--reason", "x", "--dry-run"),
-    ("index", "check"),
-    ("verify",),
-    ("verify", "--json"),
-    ("repair", "--dry-run"),
-    ("repair", "--dry-run", "--json"),
-    ("rebuild", "--status"),
-    ("rebuild", "--status", "--json"),
-    ("audit", "export", "--by", "alice", "--format", "csv"),
-    ("audit", "export", "--by", "alice", "--format", "ndjson"),
-    ("audit", "verify"),
-    ("no-such-command",),
-]
+    ("config", "print"), ("config", "print", "--json"), ("config", "check"), ("status", "--json"), ("list", "--json"),
+    ("list", "--status", "failed"), ("stats", "--json"), ("doctor", "--json"), ("migrate", "status", "--json"),
+    ("audit", "list", "--json"), ("replays", "list", "--json"), ("webhook", "test", "--by", "alice"),
+    ("webhook", "test"), ("replay", "--by", "alice", "--reason", "x", "--dry-run"), ("index", "check"), ("verify",),
+    ("verify", "--json"), ("repair", "--dry-run"), ("repair", "--dry-run", "--json"), ("rebuild", "--status"),
+    ("rebuild", "--status", "--json"), ("audit", "export", "--by", "alice", "--format", "csv"),
+    ("audit", "export", "--by", "alice", "--format", "ndjson"), ("audit", "verify"), ("no-such-command",),
+]  # fmt: skip
 # Two documents to compare: one differs from the index in a field that holds a canary, one is missing there.
 VIEW = (
     "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
