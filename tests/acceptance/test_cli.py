@@ -211,7 +211,7 @@ def test_one_row_becomes_one_document_by_commands_alone(
     env = {**servers, "DATABASE_URL": empty_database, "ELASTIC_INDEX": absent_index}
 
     def step(*args: str) -> Called:
-        called = call(*args, env=env, cold=True)
+        called = call(*args, env=env)
         assert called.code == 0, called
         return called
 
@@ -223,7 +223,7 @@ def test_one_row_becomes_one_document_by_commands_alone(
         connection.execute("create table articles (id int primary key, title text, price numeric)")
         attach = ("attach", "articles", "--type", "article", "--id", "id")
         assert "these events wait until it is created" in step(*attach).err
-        lacking = call(*attach, "--document", "row", env=env, cold=True)
+        lacking = call(*attach, "--document", "row", env=env)
         refused(lacking, 2, "there is no view search_documents")
         connection.execute(lacking.err[lacking.err.index("create view") :].encode())
         step(*attach, "--document", "row")

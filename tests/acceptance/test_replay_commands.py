@@ -16,6 +16,7 @@ from tests.fixtures.console import Served
 from tests.fixtures.depth import depth
 from tests.fixtures.failures import audit_counts, events, statuses
 from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.starting import COLD
 from tests.fixtures.waiting import eventually
 
 WHO = ("--by", "alice", "--reason", "fixed root cause")
@@ -104,7 +105,7 @@ def test_a_killed_command_is_taken_over_by_a_daemon_and_every_row_moves_once(
     start_daemon: StartProcess, console: Served, n: int,
 ) -> None:  # fmt: skip
     events(connection, n)
-    command = start_process([*REPLAY, *WHO, "--all", "--yes", "--rate", "500"], **servers)
+    command = start_process([*COLD, "replay", *WHO, "--all", "--yes", "--rate", "500"], **servers)
     command.wait_until(lambda: moved(connection) >= n // 2, "half of the rows", within=180)
     command.kill()
     at_kill = moved(connection)
@@ -136,7 +137,7 @@ def test_a_cancel_at_30_percent_leaves_the_rest_failed(
     connection: psycopg.Connection, servers: dict[str, str], outbox: Outbox, start_process: StartProcess
 ) -> None:
     events(connection, 500)
-    command = start_process([*REPLAY, *WHO, "--limit", "500", "--rate", "40"], **servers)
+    command = start_process([*COLD, "replay", *WHO, "--limit", "500", "--rate", "40"], **servers)
     command.wait_until(lambda: moved(connection) >= 150, "30 %")
     (id,) = connection.execute("select id::text from search_outbox_replays").fetchone() or ("",)
     cancelled = outbox("replays", "cancel", id, "--by", "bob", "--reason", "wrong filter", "--json")
@@ -217,29 +218,29 @@ def test_many_rows_are_asked_for_and_nobody_to_ask_needs_yes(connection: psycopg
 
 
 def test_bad_input_is_exit_2_and_changes_nothing(
-    connection: psycopg.Connection, outbox: Outbox, tmp_path: Path
+    connection: psycopg.Connection, outbox_here: Outbox, tmp_path: Path
 ) -> None:
     events(connection, 2)
     before = rows(connection)
     many = tmp_path / "ids"
     many.write_text("\n".join(str(uuid4()) for _ in range(501)))
-    refused(outbox("replay", *WHO, "--id", str(uuid4())), 2, "No event is in a state")
-    refused(outbox("replay", *WHO, "--id", "not-a-uuid"), 2, "--id", "not a uuid")
-    refused(outbox("replay", *WHO, "--entity-type", "nobody"), 2, "No event is in a state")
-    refused(outbox("replay", *WHO, "--limit", "0"), 2, "limit")
-    refused(outbox("replay", *WHO, "--limit", "-1"), 2, "limit")
-    refused(outbox("replay", *WHO, "--ids-file", str(many)), 2, "501 ids")
-    refused(outbox("replay", *WHO, "--ids-file", str(tmp_path / "none")), 2, "cannot be read")
-    refused(outbox("replay", "--by", "alice"), 2, "--reason")
-    refused(outbox("replay", "--reason", "x"), 2, "--by")
-    refused(outbox("replay", "--by", "alice", "--reason", ""), 2, "reason", "required")
-    refused(outbox("replay", "--by", "alice", "--reason", "x" * 10_240), 2, "reason", "1,000 at most")
-    refused(outbox("replay", "--by", "alice", "--reason", "a\x1b[31mb"), 2, "control characters")
-    refused(outbox("replay", *WHO, "--all", "--limit", "3"), 2, "--all")
-    refused(outbox("replay", *WHO, "--webhook", "https://evil.example/"), 2, "OUTBOX_WEBHOOK_ALLOWED_HOSTS")
-    refused(outbox("replays", "show", "nonsense"), 2, "not a uuid")
-    refused(outbox("replays", "list", "--after", "forged"), 2, "cursor")
-    assert outbox("replays", "show", str(uuid4())).code == 1
+    refused(outbox_here("replay", *WHO, "--id", str(uuid4())), 2, "No event is in a state")
+    refused(outbox_here("replay", *WHO, "--id", "not-a-uuid"), 2, "--id", "not a uuid")
+    refused(outbox_here("replay", *WHO, "--entity-type", "nobody"), 2, "No event is in a state")
+    refused(outbox_here("replay", *WHO, "--limit", "0"), 2, "limit")
+    refused(outbox_here("replay", *WHO, "--limit", "-1"), 2, "limit")
+    refused(outbox_here("replay", *WHO, "--ids-file", str(many)), 2, "501 ids")
+    refused(outbox_here("replay", *WHO, "--ids-file", str(tmp_path / "none")), 2, "cannot be read")
+    refused(outbox_here("replay", "--by", "alice"), 2, "--reason")
+    refused(outbox_here("replay", "--reason", "x"), 2, "--by")
+    refused(outbox_here("replay", "--by", "alice", "--reason", ""), 2, "reason", "required")
+    refused(outbox_here("replay", "--by", "alice", "--reason", "x" * 10_240), 2, "reason", "1,000 at most")
+    refused(outbox_here("replay", "--by", "alice", "--reason", "a\x1b[31mb"), 2, "control characters")
+    refused(outbox_here("replay", *WHO, "--all", "--limit", "3"), 2, "--all")
+    refused(outbox_here("replay", *WHO, "--webhook", "https://evil.example/"), 2, "OUTBOX_WEBHOOK_ALLOWED_HOSTS")
+    refused(outbox_here("replays", "show", "nonsense"), 2, "not a uuid")
+    refused(outbox_here("replays", "list", "--after", "forged"), 2, "cursor")
+    assert outbox_here("replays", "show", str(uuid4())).code == 1
     assert rows(connection) == before
     assert audit_counts(connection) == {}
 
@@ -261,7 +262,7 @@ def test_ctrl_c_leaves_the_rest_to_a_daemon_and_says_so(
     connection: psycopg.Connection, servers: dict[str, str], start_process: StartProcess
 ) -> None:
     events(connection, 400)
-    command = start_process([*REPLAY, *WHO, "--limit", "400", "--rate", "50"], **servers)
+    command = start_process([*COLD, "replay", *WHO, "--limit", "400", "--rate", "50"], **servers)
     command.wait_until(lambda: statuses(connection).get("pending", 0) > 0, "the first step")
     command.signal(signal.SIGINT)
     assert command.wait() == 130
