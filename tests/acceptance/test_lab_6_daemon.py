@@ -100,30 +100,6 @@ def test_a_second_signal_leaves_at_once(queue: EventTable, start_daemon: StartPr
     assert queue.leases() > 0, "its leases run out by themselves"
 
 
-def test_healthz_is_good_throughout_an_outage_of_elasticsearch(
-    queue: EventTable, start_daemon: StartProcess, elastic_url: str
-) -> None:
-    with proxy_to(elastic_url) as (proxy, url):
-        daemon = start_daemon(ELASTIC_URL=url)
-        daemon.wait_until(lambda: ready(daemon)[0] == 200, "readiness")
-        proxy.cut()
-        queue.produce_many(2_000)
-        seen: set[tuple[int, int]] = set()
-
-        def degraded() -> bool:
-            status, told = ready(daemon)
-            seen.add((http_get(daemon.metrics_url + "/healthz")[0], status))
-            return bool(told["status"] == "degraded")
-
-        daemon.wait_until(degraded, "a degraded readiness")
-        for _ in range(10):
-            degraded()
-        assert seen == {(200, 200)}
-        proxy.heal()
-        daemon.wait_until(lambda: queue.counts() == {"done": 2_000}, "everything done")
-        daemon.wait_until(lambda: ready(daemon)[1]["status"] == "ready", "readiness")
-
-
 def test_who_requires_elasticsearch_is_not_ready_without_it(
     queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:

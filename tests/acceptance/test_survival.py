@@ -181,42 +181,6 @@ def test_the_older_event_is_sent_when_the_newest_is_refused(
     assert (document["_version"], document["_source"]) == (1, {"n": 1})
 
 
-def test_what_was_deleted_stays_away_when_tombstones_are_forgotten(
-    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str
-) -> None:
-    """gc_deletes 1 s: then an older upsert that was abandoned comes back, and an older failed one is replayed."""
-    es.indices.put_settings(index=index, settings={"gc_deletes": "1s"})
-    es.indices.put_mapping(index=index, properties={"n": {"type": "integer"}})
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version) values"
-        " ('block', 'gone', 'delete', null, 9), ('block', 'lost', 'delete', null, 9)"
-    )
-    daemon = start_daemon(OUTBOX_RECLAIM_INTERVAL_SECONDS="1")
-    daemon.wait_until(lambda: counts(connection) == {"done": 2}, "deletes done")
-    for number in range(30):  # Elasticsearch forgets at the next refresh or write after gc_deletes
-        es.index(index=index, id="other", document={"n": number})
-        es.indices.refresh(index=index)
-        time.sleep(0.1)
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version, status, owner, attempts,"
-        " lease_until, processing_started_at, lease_token) values ('block', 'gone', 'upsert', '{\"n\": 1}', 3,"
-        " 'processing', 'dead', 1, now() - interval '1 minute', now() - interval '2 minutes', gen_random_uuid())"
-    )
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version, status, failed_at,"
-        " created_at) values ('block', 'lost', 'upsert', '{\"n\": 1}', 3, 'failed', now(), now() - interval '1 minute')"
-    )
-    connection.execute(
-        "insert into search_outbox_leases (token, owner, start_id, lease_until, ids, revision)"
-        " select lease_token, 'dead', gen_random_uuid(), now() - interval '1 minute', array[id], 1"
-        " from search_outbox_events where status = 'processing'"
-    )
-    connection.execute("update search_outbox_events set status = 'pending' where status = 'failed'")
-    daemon.wait_until(lambda: counts(connection) == {"done": 4}, "all settled", 60)
-    assert [es.exists(index=index, id=f"block:{name}").body for name in ("gone", "lost")] == [False, False]
-    assert metric(daemon, "outbox_idempotent_noop_total", why="superseded") == 2
-
-
 def test_two_daemons_project_a_mixed_load_exactly(
     start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str
 ) -> None:
