@@ -5,7 +5,7 @@ that a command does not wait for the imports of the other.
 """
 
 from outbox.config import Settings
-from outbox.policy.naming import Naming
+from outbox.policy.document import Naming
 
 
 def naming(settings: Settings) -> Naming:

@@ -16,16 +16,16 @@ from outbox.app import naming
 from outbox.app.chores import chores
 from outbox.app.desk import backlog_of
 from outbox.config import Settings
-from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
 from outbox.daemon.declarations import Declarations
 from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import EVERYTHING, PauseGate
+from outbox.daemon.higher_version import HigherVersions
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
-from outbox.daemon.lookup_outcome import Lookups
+from outbox.daemon.lookups import Lookups
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
@@ -204,13 +204,12 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         max_processing_seconds=settings.reclaim.max_processing_seconds,
     )
     kinds = _kinds(settings, events, pools)
-    brakes = Brakes(announce, clock)
     most_bytes = settings.batch.max_document_bytes
     documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes, most_bytes=most_bytes)
     documents.shape().check_ids()
     declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, boottime)
     names = naming(settings)
-    judge = Judge(_retry(settings), brakes)
+    judge = Judge(_retry(settings), announce, clock)
     projector = Projector(
         store=events,
         documents=documents,
@@ -220,7 +219,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         leases=leases,
         addressing=Addressing(names),
         judge=judge,
-        lookups=Lookups(events, documents, brakes, announce, clock),
+        lookups=Lookups(events, documents, announce, clock),
+        higher=HigherVersions(events, announce),
         fanouts=Fanouts(PostgresFanouts(pools.lanes), judge, announce),
         gate=gate,
         announce=announce,
@@ -266,13 +266,17 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         if stream is not None:
             stream.tend()
 
+    def let_fail(chosen: frozenset[str]) -> None:
+        judge.let_fail(chosen)
+        projector.lookups.let_fail(chosen)
+
     check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
         controls=desk.controls,
         version_known=desk.version_known,
         gate=gate,
-        brakes=brakes,
-        ahead=projector.ahead,
+        let_fail=let_fail,
+        ahead=projector.higher.ahead,
         kinds=kinds,
         open_types=_open_types(settings, events),
         targets=settings.elastic.targets,

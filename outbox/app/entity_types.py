@@ -10,9 +10,9 @@ from outbox.app.reindex import Reindexing, join
 from outbox.config import Settings
 from outbox.ops.entity_types import TypesDesk
 from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.document import Naming
 from outbox.policy.drift import HeldDocument, Key, Kind
 from outbox.policy.event import DELETE
-from outbox.policy.naming import Naming
 from outbox.policy.repair_event import RepairEvent
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.scan import ElasticScan

@@ -67,6 +67,7 @@ def streaming(
         sink=StreamTarget(second),
         leases=leases,
         lookups=replace(projector.lookups, store=store),
+        higher=replace(projector.higher, store=store),
     )
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(store, table.gate, orders, Kinds(), announce, table.limit, boottime)

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from outbox.ops.reindex.mismatches import Mismatch, Recheck
+from outbox.policy.document import Naming
 from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth, fields_of, is_elsewhere, judge, seen_of
-from outbox.policy.naming import Naming
 
 if TYPE_CHECKING:
     from outbox.sink.scan import ElasticScan

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from outbox.ops.reindex.copier import TOO_HIGH
 from outbox.placing import PlaceBook
 from outbox.policy.audit import Actor
+from outbox.policy.document import Naming
 from outbox.policy.drift import HeldDocument, Key
 from outbox.policy.event import HIGHEST_FOLLOWED
-from outbox.policy.naming import Naming
 from outbox.policy.places import NotedPlace
 from outbox.ports import Refusal
 

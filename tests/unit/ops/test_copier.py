@@ -13,8 +13,8 @@ from outbox.errors import ElasticsearchDown
 from outbox.ops.reindex import copier
 from outbox.ops.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
 from outbox.ops.reindex.pacing import JobPace, read_ahead
+from outbox.policy.document import Naming
 from outbox.policy.drift import Key
-from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, Outcome, Reason, Stale
 from outbox.policy.places import NotedPlace
 from outbox.ports import BulkAction, Document, WriteReport
