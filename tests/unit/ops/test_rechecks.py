@@ -1,6 +1,6 @@
 """Nothing is called drift before a second check, and what never rests is in flux."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count, repeat
 
 import pytest
@@ -19,13 +19,15 @@ WRONG = DriftFinding(Kind.STALE, "i", "article:1", KEY)
 class Bench:
     """One doubt whose checks are scripted; time passes only by resting."""
 
-    def __init__(self, checks: Iterable[Recheck]) -> None:
+    def __init__(self, checks: Iterable[Recheck], arrived: Callable[[], bool] = lambda: True) -> None:
         self.time = Time()
         self.certain: list[DriftFinding] = []
         self.flux: list[Mismatch] = []
         self.looks = 0
         self.checks = iter(checks)
-        self.doubts = Mismatches(self.again, self.certain.append, self.flux.append, self.time, self.time.passes)
+        self.doubts = Mismatches(
+            self.again, self.certain.append, self.flux.append, self.time, self.time.passes, arrived=arrived
+        )
 
     def again(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
         self.looks += 1
