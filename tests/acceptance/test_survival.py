@@ -13,10 +13,18 @@ from elasticsearch import Elasticsearch
 
 from labs.proxy import Proxy
 from tests.fixtures.depth import depth, is_long
+from tests.fixtures.failures import statuses
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import RunningProcess, StartProcess
-from tests.fixtures.rows import counts, produce
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
+
+
+def produce(connection: psycopg.Connection, count: int) -> None:
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+        " select 'block', g::text, 'upsert', json_build_object('n', g) from generate_series(1, %s) g",
+        [count],
+    )
 
 
 def open_rows(connection: psycopg.Connection) -> int:
@@ -111,7 +119,7 @@ def test_killed_and_frozen_workers_lose_nothing(
         _thaw(daemon)
     start_daemon(OUTBOX_WORKER_ID="w9", **settings)
     eventually(lambda: open_rows(connection) == 0, what="no open row")
-    assert counts(connection) == {"done": events}
+    assert statuses(connection) == {"done": events}
     assert_every_document_equals_its_source(connection, es, index)
     assert any(daemon.facts("lease.lost") for daemon in frozen) or not is_long(), "nobody found its lease lost"
 
@@ -129,15 +137,15 @@ def test_a_frozen_workers_late_settle_changes_nothing_and_is_counted(
     with Proxy.to(elastic_url) as link:
         link.hold(b"_bulk")
         frozen = start_daemon(ELASTIC_URL=link.url(elastic_url), OUTBOX_WORKER_ID="frozen", **settings)
-        frozen.wait_until(lambda: counts(connection).get("processing", 0) == 300, "rows in its hands")
+        frozen.wait_until(lambda: statuses(connection).get("processing", 0) == 300, "rows in its hands")
         frozen.signal(signal.SIGSTOP)
         healthy = start_daemon(OUTBOX_WORKER_ID="healthy", **settings)
-        healthy.wait_until(lambda: counts(connection) == {"done": 300}, "another worker finished them", 60)
+        healthy.wait_until(lambda: statuses(connection) == {"done": 300}, "another worker finished them", 60)
         link.heal()
         frozen.signal(signal.SIGCONT)
         frozen.wait_for_fact("lease.lost")
         frozen.wait_until(lambda: metric(frozen, "outbox_lease_lost_total") == 300, "all 300 counted")
-    assert counts(connection) == {"done": 300}
+    assert statuses(connection) == {"done": 300}
     assert metric(healthy, "outbox_lease_lost_total") == 0
     assert_every_document_equals_its_source(connection, es, index)
 
@@ -156,7 +164,7 @@ def test_three_bad_documents_in_a_thousand_fail_alone(
     with Proxy.to(elastic_url) as link:
         link.refuse_bodies_over(2_000_000)
         daemon = start_daemon(ELASTIC_URL=link.url(elastic_url), OUTBOX_BATCH_SIZE="1000")
-        daemon.wait_until(lambda: counts(connection) == {"done": 997, "failed": 3}, "997 done, 3 failed", 60)
+        daemon.wait_until(lambda: statuses(connection) == {"done": 997, "failed": 3}, "997 done, 3 failed", 60)
     reasons = connection.execute(
         "select left(entity_id, 7), error_reason from search_outbox_events where status = 'failed' order by 1"
     ).fetchall()
@@ -176,7 +184,7 @@ def test_the_older_event_is_sent_when_the_newest_is_refused(
         " ('block', 'e', 'upsert', '{\"n\": 1}', 1), ('block', 'e', 'upsert', '{\"n\": \"bad\"}', 2)"
     )
     daemon = start_daemon()
-    daemon.wait_until(lambda: counts(connection) == {"done": 1, "failed": 1}, "v1 done, v2 failed")
+    daemon.wait_until(lambda: statuses(connection) == {"done": 1, "failed": 1}, "v1 done, v2 failed")
     document = es.get(index=index, id="block:e")
     assert (document["_version"], document["_source"]) == (1, {"n": 1})
 
@@ -196,7 +204,7 @@ def test_two_daemons_project_a_mixed_load_exactly(
     for _ in range(2):
         start_daemon(OUTBOX_CONCURRENCY="2")
     eventually(lambda: open_rows(connection) == 0, within=180, what="no open row")
-    assert counts(connection) == {"done": events}
+    assert statuses(connection) == {"done": events}
     assert_every_document_equals_its_source(connection, es, index)
     hot = "select n_tup_hot_upd::float8 / n_tup_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
     # A claim and a settle are two updates, and only a claim can be HOT: more than half of the claims is over a quarter.

@@ -8,7 +8,6 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
-from tests.fixtures.gatekeeper import Gatekeeper, gate_before
 from tests.fixtures.metrics import metric, ready
 from tests.fixtures.processes import StartProcess, find_free_port, http_get
 from tests.fixtures.proxy import proxy_to
@@ -32,7 +31,6 @@ class Fault:
 class BlockableSink:
     es: Elasticsearch
     index: str
-    gate: Gatekeeper
 
     def set_block(self, on: bool) -> None:
         self.es.indices.put_settings(index=self.index, settings={"index.blocks.write": on})
@@ -54,8 +52,8 @@ class BlockableSink:
         self.es.indices.create(index=self.index, settings=INDEX_SETTINGS)
 
 
+# A wrong key: test_search_logins.py.
 FAULTS = [
-    Fault("es_auth", lambda s: setattr(s.gate, "closed", True), lambda s: setattr(s.gate, "closed", False)),
     Fault("es_index_missing", lambda s: s.remove(), lambda s: s.create()),
     Fault("es_blocked", lambda s: s.set_block(True), lambda s: s.set_block(False)),
     Fault("es_config", lambda s: s.close_index(), lambda s: s.open_index()),
@@ -63,9 +61,8 @@ FAULTS = [
 
 
 @pytest.fixture
-def sink(es: Elasticsearch, index: str, elastic_url: str) -> Iterator[BlockableSink]:
-    with gate_before(elastic_url) as gate:
-        yield BlockableSink(es, index, gate)
+def sink(es: Elasticsearch, index: str) -> Iterator[BlockableSink]:
+    yield BlockableSink(es, index)
     es.options(ignore_status=404).indices.delete_index_template(name=index)
 
 
@@ -85,12 +82,12 @@ class Load:
         return produce_and_look
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=["wrong key", "index missing", "write block", "closed index"])
+@pytest.mark.parametrize("fault", FAULTS, ids=["index missing", "write block", "closed index"])
 def test_a_systemic_fault_pauses_costs_nothing_and_ends_with_its_cause(
     queue: EventTable, start_daemon: StartProcess, sink: BlockableSink, fault: Fault
 ) -> None:
     load = Load(queue)
-    daemon = start_daemon(ELASTIC_URL=sink.gate.url, ELASTIC_INDEX=sink.index)
+    daemon = start_daemon(ELASTIC_INDEX=sink.index)
     eventually(load.and_look(lambda: queue.counts().get("done", 0) > 200), within=60, every=0.1, what="work under way")
 
     fault.breaks(sink)
