@@ -631,19 +631,14 @@ def _to_the_login(answer: httpx.Response) -> bool:
     return answer.status_code == 303 and answer.headers["location"].startswith("/ops/queue/login")
 
 
+PATHS = ("/metrics", "/healthz", "/readyz", "/", "/../etc/passwd", "/static/../auth.py", "/%2e%2e/etc/passwd")
+
+
 def test_whoever_reaches_a_port_finds_counts_and_no_act_no_file_and_no_secret(site: ShippedSite) -> None:
     daemon = site.processes["outbox-projector@.service"]
     secrets = (CANARY, PASSWORD + "@", *TOKENS.values())
     for base in (daemon.metrics_url, console_url(site)):
-        for path in (
-            "/metrics",
-            "/healthz",
-            "/readyz",
-            "/",
-            "/../etc/passwd",
-            "/static/../auth.py",
-            "/%2e%2e/etc/passwd",
-        ):
+        for path in PATHS:
             _, body = http_get(base + path)
             assert not any(secret in body for secret in secrets), path
             assert "root:" not in body
