@@ -52,8 +52,8 @@ def test_config_check_says_ok_and_config_print_hides_secrets(outbox: Outbox) -> 
 
 
 @pytest.mark.parametrize("command", [["status"], ["list"], ["migrate"], ["attach", "t", "--type", "t", "--id", "id"]])
-def test_a_database_that_is_down_is_75(outbox: Outbox, command: list[str]) -> None:
-    refused(outbox(*command, DATABASE_URL=AWAY), 75, "PostgreSQL does not answer", "refused")
+def test_a_database_that_is_down_is_75(outbox_here: Outbox, command: list[str]) -> None:
+    refused(outbox_here(*command, DATABASE_URL=AWAY), 75, "PostgreSQL does not answer", "refused")
 
 
 def test_run_waits_for_the_database_and_says_so_unless_asked_not_to(
@@ -78,18 +78,18 @@ def test_a_database_without_the_schema_is_78_and_names_the_command(outbox: Outbo
         assert "outbox migrate" in refused_as.err
 
 
-def test_elasticsearch_down_is_75_where_it_is_needed(outbox: Outbox) -> None:
+def test_elasticsearch_down_is_75_where_it_is_needed(outbox_here: Outbox) -> None:
     for command in (["index", "check"], ["index", "create", "x"]):
-        away = outbox(*command, ELASTIC_URL="http://127.0.0.1:1")
+        away = outbox_here(*command, ELASTIC_URL="http://127.0.0.1:1")
         refused(away, 75, "The search server does not answer")
         assert "Detail: no connection to 127.0.0.1:1: Connection refused" in away.err
 
 
-def test_another_product_is_refused_with_78_and_nothing_is_written(outbox: Outbox) -> None:
+def test_another_product_is_refused_with_78_and_nothing_is_written(outbox_here: Outbox) -> None:
     other = answer(200, b'{"version": {"distribution": "another", "number": "2.11.0"}}', headers="")
     with scripted(lambda _: other, lambda _: other) as server:
         for command in (["index", "check"], ["index", "create", "x"]):
-            refused(outbox(*command, ELASTIC_URL=server.url), 78, "neither Elasticsearch nor OpenSearch")
+            refused(outbox_here(*command, ELASTIC_URL=server.url), 78, "neither Elasticsearch nor OpenSearch")
         assert {request.method for request in server.requests} <= {"GET", "HEAD"}
 
 
@@ -146,14 +146,14 @@ def test_a_real_process_exits_with_2_as_well(outbox: Outbox) -> None:
     refused(outbox("show", "not-a-uuid", cold=True), 2, "is a uuid")
 
 
-def test_an_unknown_event_is_1(outbox: Outbox) -> None:
-    refused(outbox("show", "00000000-0000-0000-0000-000000000000"), 1, "outbox list")
+def test_an_unknown_event_is_1(outbox_here: Outbox) -> None:
+    refused(outbox_here("show", "00000000-0000-0000-0000-000000000000"), 1, "outbox list")
 
 
 # Data
 
 
-def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: EventTable) -> None:
+def test_every_command_that_prints_data_prints_json(outbox_here: Outbox, queue: EventTable) -> None:
     id = queue.produce(payload='{"big": 12345678901234567890}')
     queue.connection.execute("create table things (id int primary key)")
     for command in (
@@ -171,10 +171,10 @@ def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: Event
         ["resume", "--by", "me", "--reason", "x"],
         ["explain-error", '{"index": {"status": 200}}'],
     ):
-        called = outbox(*command, "--json")
+        called = outbox_here(*command, "--json")
         assert called.code == 0, called
         assert called.json is not None
-    assert '"payload": {"big": 12345678901234567890}' in outbox("show", str(id), "--json").out
+    assert '"payload": {"big": 12345678901234567890}' in outbox_here("show", str(id), "--json").out
 
 
 def test_a_doctor_with_a_problem_exits_with_1_and_its_json_says_which(outbox: Outbox, queue: EventTable) -> None:

@@ -27,6 +27,12 @@ VIEW = (
 )
 
 
+@pytest.fixture
+def outbox(outbox_here: Outbox) -> Outbox:
+    """Here no process of its own is the point; the daemons are."""
+    return outbox_here
+
+
 def test_one_event_is_discarded_and_asked_for_first(connection: psycopg.Connection, outbox: Outbox) -> None:
     (failed,) = events(connection)
     (done,) = events(connection, status="done", prefix="d")

@@ -152,17 +152,17 @@ def test_a_rebuild_is_left_ready_where_nobody_can_be_asked(
     [("{", "cannot be read as JSON"), ("[]", "no JSON object"), ('{"mappings": {}, "aliases": {}}', "aliases")],
 )
 def test_a_mapping_file_that_is_invalid_is_a_usage_error(
-    outbox: Outbox, tmp_path: Path, content: str, words: str
+    outbox_here: Outbox, tmp_path: Path, content: str, words: str
 ) -> None:
     file = tmp_path / "mapping.json"
     file.write_text(content)
-    refused = outbox("rebuild", "--mapping", str(file), "--yes")
+    refused = outbox_here("rebuild", "--mapping", str(file), "--yes")
     assert refused.code == 2, refused
     assert words in refused.err
     assert refused.out == ""
 
 
-def test_wishes_that_exclude_each_other_are_a_usage_error(outbox: Outbox) -> None:
-    assert outbox("rebuild", "--swap", "--cancel").code == 2
-    assert outbox("rebuild", "--mapping", "x", "--resume").code == 2
-    assert outbox("rebuild", "--status", "--resume").code == 2
+def test_wishes_that_exclude_each_other_are_a_usage_error(outbox_here: Outbox) -> None:
+    assert outbox_here("rebuild", "--swap", "--cancel").code == 2
+    assert outbox_here("rebuild", "--mapping", "x", "--resume").code == 2
+    assert outbox_here("rebuild", "--status", "--resume").code == 2
