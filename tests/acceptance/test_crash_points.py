@@ -15,7 +15,7 @@ from labs.receiver import Receiver
 from labs.worker import ROOT
 from tests.fixtures.depth import depth
 from tests.fixtures.postgres import fresh_database
-from tests.nemesis.crash_campaign import OPEN, Campaign, Forge
+from tests.nemesis.crash_campaign import OPEN, Campaign
 from tests.nemesis.crash_hooks import POINTS
 from tests.nemesis.invariants import (
     attempts_are_bounded,
@@ -140,8 +140,6 @@ def campaigns(
     folder = tmp_path_factory.mktemp("crash")
     name = f"test-{uuid.uuid4().hex[:16]}"
     with ExitStack() as undo:
-        forge = Forge()
-        undo.callback(forge.close)
         pool = undo.enter_context(ThreadPoolExecutor(len(POINTS)))
         futures = {}
         for number, point in enumerate(POINTS):
@@ -150,7 +148,7 @@ def campaigns(
             lab_index.create(es, index, {}, {})
             undo.callback(lab_index.drop, es, index)
             place = folder / point.replace(" ", "-")
-            campaign = Campaign(point, number, url, es, elastic_url, index, forge, place, webhook(point, receiver))
+            campaign = Campaign(point, number, url, es, elastic_url, index, place, webhook(point, receiver))
             if point in FANOUTS:
                 campaign.link()
             undo.callback(campaign.ledger.close)  # where its own test is not asked for
