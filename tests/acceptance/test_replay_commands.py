@@ -14,7 +14,7 @@ from elasticsearch import Elasticsearch
 from tests.fixtures.commands import Outbox, refused
 from tests.fixtures.console import Served
 from tests.fixtures.depth import depth
-from tests.fixtures.failures import audit_counts, events, statuses
+from tests.fixtures.failures import audit_counts, events, statuses, value
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.starting import COLD
 from tests.fixtures.waiting import eventually
@@ -29,8 +29,7 @@ def rows(connection: psycopg.Connection) -> list[tuple[Any, ...]]:
 
 
 def moved(connection: psycopg.Connection) -> int:
-    row = connection.execute("select coalesce(max(replayed), 0) from search_outbox_replays").fetchone()
-    return int(row[0]) if row else 0
+    return value(connection, "select max(replayed) from search_outbox_replays")
 
 
 def batches(outbox: Outbox) -> list[dict[str, Any]]:

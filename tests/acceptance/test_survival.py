@@ -15,6 +15,7 @@ from labs.proxy import Proxy
 from tests.fixtures.depth import depth, is_long
 from tests.fixtures.failures import statuses
 from tests.fixtures.metrics import metric
+from tests.fixtures.overlapping import open_events
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -25,11 +26,6 @@ def produce(connection: psycopg.Connection, count: int) -> None:
         " select 'block', g::text, 'upsert', json_build_object('n', g) from generate_series(1, %s) g",
         [count],
     )
-
-
-def open_rows(connection: psycopg.Connection) -> int:
-    sql = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
-    return int((connection.execute(sql).fetchone() or (0,))[0])
 
 
 def assert_every_document_equals_its_source(connection: psycopg.Connection, es: Elasticsearch, index: str) -> int:
@@ -118,7 +114,7 @@ def test_killed_and_frozen_workers_lose_nothing(
     for daemon in daemons:
         _thaw(daemon)
     start_daemon(OUTBOX_WORKER_ID="w9", **settings)
-    eventually(lambda: open_rows(connection) == 0, what="no open row")
+    eventually(lambda: open_events(connection) == 0, what="no open row")
     assert statuses(connection) == {"done": events}
     assert_every_document_equals_its_source(connection, es, index)
     assert any(daemon.facts("lease.lost") for daemon in frozen) or not is_long(), "nobody found its lease lost"
@@ -203,7 +199,7 @@ def test_two_daemons_project_a_mixed_load_exactly(
     connection.execute("vacuum analyze search_outbox_events")
     for _ in range(2):
         start_daemon(OUTBOX_CONCURRENCY="2")
-    eventually(lambda: open_rows(connection) == 0, within=180, what="no open row")
+    eventually(lambda: open_events(connection) == 0, within=180, what="no open row")
     assert statuses(connection) == {"done": events}
     assert_every_document_equals_its_source(connection, es, index)
     hot = "select n_tup_hot_upd::float8 / n_tup_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
