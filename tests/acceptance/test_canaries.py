@@ -7,7 +7,6 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 from psycopg import sql
 
 from tests.fixtures.commands import Called, call, call_here
+from tests.fixtures.console import console_process
 from tests.fixtures.failures import statuses
 from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port
 from tests.fixtures.receivers import receiver
@@ -336,15 +336,6 @@ def test_settings_that_are_refused_are_not_repeated(
         assert "Traceback" not in called.err
     # The redacted form of a refused address may keep what is no secret; the secret's own text never.
     heard.clean(DB_PASSWORD, API_KEY, ES_PASSWORD, ES_PASSWORD.replace(" ", ""), HOOK_SECRET, HOOK_PATH)
-
-
-@contextmanager
-def console_process(start_process: StartProcess, env: dict[str, str | None]) -> Iterator[tuple[RunningProcess, str]]:
-    port = find_free_port()
-    process = start_process([sys.executable, "-m", "outbox", "console"], **env, OUTBOX_CONSOLE_PORT=str(port))
-    process.wait_for_line(f"127.0.0.1:{port}")
-    yield process, f"http://127.0.0.1:{port}"
-    process.terminate()
 
 
 def test_the_console_and_its_log_show_nothing_secret(
