@@ -53,7 +53,7 @@ def test_no_start_ends_with_an_error_while_its_connections_are_terminated(
     for number in range(starts // AT_ONCE):
         with terminated(database) as ended:
             daemons = [start_daemon() for _ in range(AT_ONCE)]
-            eventually(lambda: sum(ended) >= ENDED_EACH * AT_ONCE, what="connections that were ended")  # noqa: B023
+            eventually(lambda: sum(ended) >= ENDED_EACH * AT_ONCE, what="connections that were ended")
         queue.produce_many(3, entity_type=f"kind{number}")
         for daemon in daemons:
             daemon.wait_for_fact("worker.started")
