@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     from outbox.app.desk import QueueDesk
     from outbox.app.operations import Operations
-    from outbox.app.reindex import Reindexing
     from outbox.app.up import Up
     from outbox.config import Settings
     from outbox.ops.doctor.doctor import Doctor, IndexDesk
     from outbox.ops.entity_types import TypesDesk
     from outbox.policy.audit import Actor
     from outbox.policy.inputs import AuditFilter, EventFilter
+    from outbox.reindex.joining import Reindexing
 
 EXIT_BUG = 1
 # By these libpq changes every session of a process. Which documents a command reads must not depend on its shell.
@@ -189,7 +189,7 @@ def open_types() -> AbstractContextManager[TypesDesk]:
 
 def spread_over(desk: Reindexing, processes: int | None, engine: str, master: str | None) -> None:
     """What a person says about the processes of a long job."""
-    from outbox.ops.reindex.parallel import Spread
+    from outbox.reindex.parallel import Spread
 
     desk.parallel.spread = Spread(processes, engine, master)
     desk.parallel.spread.check()

@@ -16,10 +16,10 @@ from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.app.reindex import Reindexing
-    from outbox.ops.reindex.rebuild import RebuildDesk
     from outbox.policy.audit import Actor
     from outbox.policy.reindex import Rebuild
+    from outbox.reindex.joining import Reindexing
+    from outbox.reindex.rebuild import RebuildDesk
 
 commands = typer.Typer()
 
@@ -162,7 +162,7 @@ def _told(
     desk: Reindexing, rate: float, max_refused: int, accept_drift: int, accept_loss: int
 ) -> Iterator[ProgressMeter]:
     """Progress on stderr while it works."""
-    from outbox.ops.reindex.rebuild_steps import Choices  # noqa: PLC0415
+    from outbox.reindex.rebuild_steps import Choices  # noqa: PLC0415
 
     if min(rate, max_refused, accept_drift, accept_loss) < 0:
         raise UsageError("--rate, --max-refused, --accept-drift and --accept-loss must be 0 or more")

@@ -14,8 +14,8 @@ from outbox.cli.progress import meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.ops.reindex.refresh import RefreshDesk, Refreshed, RefreshOptions
     from outbox.policy.reindex import BackfillRun
+    from outbox.reindex.refresh import RefreshDesk, Refreshed, RefreshOptions
 
 commands = typer.Typer()
 ASKS_ABOVE = 1_000
@@ -107,7 +107,7 @@ def _wish(
     *,
     all_types: bool,
 ) -> RefreshOptions:
-    from outbox.ops.reindex.refresh import RefreshOptions  # noqa: PLC0415
+    from outbox.reindex.refresh import RefreshOptions  # noqa: PLC0415
 
     types = desk.types([kind] if kind is not None and not all_types else [])
     if all_types and kind is not None:

@@ -12,10 +12,10 @@ from outbox.cli.progress import meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.ops.reindex.comparison import Progress
-    from outbox.ops.reindex.repair import Repaired, RepairPlan
-    from outbox.ops.reindex.verify import Verification
     from outbox.policy.drift import DriftFinding
+    from outbox.reindex.comparison import Progress
+    from outbox.reindex.repair import Repaired, RepairPlan
+    from outbox.reindex.verify import Verification
 
 commands = typer.Typer()
 
@@ -55,7 +55,7 @@ def verify(
       outbox verify --rate 0 --parallel 4
       outbox verify --type article --json | jq .first.missing
     """
-    from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
+    from outbox.reindex.verify import VerifyOptions  # noqa: PLC0415
 
     wish = VerifyOptions(entity_type, sample, rate, target, index, by=cli.person())
     with cli.open_reindex() as desk, meter() as show:
@@ -125,7 +125,7 @@ def repair(
       outbox repair --yes && outbox wait --caught-up && outbox verify
       outbox repair --type article --limit 100 --by alice --reason "edited by hand" --yes
     """
-    from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
+    from outbox.reindex.verify import VerifyOptions  # noqa: PLC0415
 
     if not (dry_run or yes or cli.can_ask()):
         raise UsageError("give --dry-run to compare only or --yes to write: there is no terminal to ask on")

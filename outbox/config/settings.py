@@ -46,6 +46,7 @@ from outbox.config.work import (
     WorkerSettings,
 )
 from outbox.errors import ConfigProblem, ConfigurationError
+from outbox.policy.document import Naming
 from outbox.policy.redact import MASK
 
 COMPOSED_ID = "{entity_type}:{entity_id}"
@@ -111,6 +112,11 @@ class Settings(Section):
         """Connect to last byte. A request must end before its lease and before the shutdown grace."""
         grace = self.worker.shutdown_grace_seconds
         return min(self.elastic.timeout_seconds, 0.7 * self.lease.seconds, grace - 5)
+
+    @property
+    def naming(self) -> Naming:
+        """How entities name their documents here."""
+        return Naming("{entity_type}" in self.document_id, self.elastic.index_for)
 
     @property
     def claims_by_type(self) -> bool:

@@ -9,13 +9,12 @@ from outbox.daemon.lane import Lane
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Loop
 from outbox.daemon.projector import Projector
-from outbox.daemon.second_target import SecondTarget, StreamTarget
 from outbox.facts import Announce
 from outbox.kafka.consumer import StreamReader
 from outbox.kafka.events import SourceTime, StreamEvents
 from outbox.kafka.partitions import Partitions
 from outbox.kafka.records import PostgresRecords
-from outbox.ports import Clock
+from outbox.ports import Clock, Sink
 from outbox.store.events import PostgresEvents
 from outbox.store.pool import Database
 
@@ -31,13 +30,16 @@ class Streaming:
     loops: dict[str, Loop]
     begin: Callable[[], None]
     tend: Callable[[], None]
+    rewind: Callable[[], None]  # what is not committed is read again
 
 
 def streaming(
     settings: Settings,
     table: Claimer,
     projector: Projector,
-    second: SecondTarget,
+    *,
+    sink: Sink,
+    may_commit: Callable[[], bool],
     make_lane: MakeLane,
     database: Database,
     events: PostgresEvents,
@@ -63,9 +65,10 @@ def streaming(
         projector,
         store=store,
         declarations=replace(projector.declarations, last_version=store.last_version),
-        sink=StreamTarget(second),
+        sink=sink,
         leases=leases,
         lookups=replace(projector.lookups, store=store),
+        higher=replace(projector.higher, store=store),
     )
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(store, table.gate, orders, Kinds(), announce, table.limit, boottime)
@@ -78,10 +81,9 @@ def streaming(
         client=settings.worker.id,
         wall_clock=time.now,
         wake=lambda: _wake(lanes),
-        may_commit=second.is_heard,
+        may_commit=may_commit,
         read_before=lambda topic_id: records.topic_before(settings.kafka.topic, topic_id),
     )
-    second.on_change_after_silence = reader.rewind
 
     def begin() -> None:
         store.database = records.check()
@@ -91,7 +93,7 @@ def streaming(
         time.tend()
         store.tend(settings.kafka.topic, clock())
 
-    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, begin, tend)
+    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, begin, tend, reader.rewind)
 
 
 def _wake(lanes: Sequence[Lane]) -> None:

@@ -99,12 +99,20 @@ def find(status: int, error: object) -> Rule:
     for cause in causes(error):
         error_type, text = str(cause.get("type") or ""), str(cause.get("reason") or "")
         for rule in RULES:
-            if rule.fits(status, error_type, text):
+            if _fits(rule, status, error_type, text):
                 return rule
     for rule in BY_STATUS:
-        if rule.fits(status, "", ""):
+        if _fits(rule, status, "", ""):
             return rule
     return NO_TYPE if status == 500 and not _type(error) else UNKNOWN
+
+
+def _fits(rule: Rule, status: int, error_type: str, text: str) -> bool:
+    return (
+        (not rule.statuses or status in rule.statuses)
+        and (not rule.types or error_type in rule.types)
+        and (rule.pattern is None or rule.pattern.match(text) is not None)
+    )
 
 
 def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUnknown | None) -> tuple[Rule, Failure]:
@@ -127,7 +135,7 @@ def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUn
 def by_aws(status: int, body: object) -> Rule | None:
     """The rule for a refusal of AWS itself, before OpenSearch; its text is in `message`, of either spelling."""
     said = (body.get("message") or body.get("Message")) if isinstance(body, Mapping) else None
-    return next((rule for rule in BY_AWS if rule.fits(status, "", said)), None) if isinstance(said, str) else None
+    return next((rule for rule in BY_AWS if _fits(rule, status, "", said)), None) if isinstance(said, str) else None
 
 
 def unreadable(what: str) -> Failure:

@@ -1,12 +1,12 @@
-"""Which document an event means, which events are refused before anything is sent, and which of several events of one
-document is. Reads one byte of a payload."""
+"""Which document an entity and an event mean, which events are refused before anything is sent, and which of several
+events of one document is. Reads one byte of a payload."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from outbox.policy.event import DELETE, OPS, REFRESH, Event
-from outbox.policy.naming import Address, Naming
+from outbox.policy.drift import Key
+from outbox.policy.event import DELETE, OPS, ORDER, REFRESH, Event
 from outbox.policy.outcome import Code, Failure, Reason
 from outbox.policy.redact import fingerprint
 
@@ -21,6 +21,42 @@ PAGE_BYTES: Final = 500 * INLINE_BYTES  # of verify and rebuild: a document that
 CUT_AT: Final = 2400  # characters, by the claim: it may have been longer
 UNREADABLE: Final = "unreadable: "  # begins the op of a record that is no event; what follows is its class
 _WHITE: Final = b" \t\r\n"
+
+
+class Address(NamedTuple):
+    """Where a document lives. Routing belongs to it: one `_id` under two routings is two documents."""
+
+    index: str  # type: ignore[assignment]
+    id: str
+    routing: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """`composed`: `entity_type:entity_id`, the default; otherwise the entity id alone, which does not tell the type."""
+
+    composed: bool
+    index_of: Callable[[str], str]
+
+    def id_of(self, key: Key) -> str:
+        return self.document_id(*key)
+
+    def prefix(self, entity_type: str) -> str:
+        """What stands before the entity id in the id of its document."""
+        return f"{entity_type}:" if self.composed else ""
+
+    def document_id(self, entity_type: str, entity_id: str) -> str:
+        return self.prefix(entity_type) + entity_id
+
+    def address(self, entity_type: str, entity_id: str, routing: str | None = None) -> Address:
+        return Address(self.index_of(entity_type), self.document_id(entity_type, entity_id), routing)
+
+    def keys_of(self, id: str, types: tuple[str, ...]) -> list[Key]:
+        """The entities that this id may mean: one, or one per type. None: no event of ours could have made it."""
+        if not self.composed:
+            return [Key(kind, id) for kind in types]
+        entity_type, colon, entity_id = id.partition(":")
+        return [Key(entity_type, entity_id)] if colon and entity_type and entity_id else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +149,12 @@ class Stack:
     refused: int = 0  # so often a version that was drawn for it met a higher one
     wrote: list[tuple[str, int]] = field(default_factory=list)  # places with a routing, and the numbers there
 
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return (self.head, *self.older)
+
     def push(self, event: Event) -> None:
-        if event.order >= self.head.order:
+        if ORDER(event) >= ORDER(self.head):
             self.older.append(self.head)
             self.head = event
         else:
@@ -129,7 +169,7 @@ class Stack:
         is left."""
         if self.viewed or not self.older:
             return False
-        self.older.sort(key=lambda e: e.order)
+        self.older.sort(key=ORDER)
         self.head = self.older.pop()
         return True
 

@@ -22,13 +22,6 @@ class Rule:
     contested: bool = False  # may be over in a moment, as another request's doing is: sent once more at once
     late: bool = False  # may be the doing of a short wait: sent once more with a longer one
 
-    def fits(self, status: int, error_type: str, text: str) -> bool:
-        return (
-            (not self.statuses or status in self.statuses)
-            and (not self.types or error_type in self.types)
-            and (self.pattern is None or self.pattern.match(text) is not None)
-        )
-
 
 def _rule(
     name: str,

@@ -9,7 +9,7 @@ import orjson
 
 from outbox.errors import ElasticsearchDown, OutboxError
 from outbox.policy.classify import classify_item
-from outbox.policy.naming import Address
+from outbox.policy.document import Address
 from outbox.policy.outcome import Stale
 from outbox.policy.redact import summary
 from outbox.sink.client import Elastic, NoReply, dumps, quoted

@@ -180,7 +180,8 @@ class _Write:
     def _probe_target(self) -> Failure | None:
         """Product and alias, queried once per process; nothing is sent to a server of another product."""
         targets = self._sink.targets
-        known = targets.known(self._index, seconds=self._seconds)
+        seen = targets.seen.get(self._index)
+        known = seen if seen and seen.exists else targets.known(self._index, seconds=self._seconds)
         if isinstance(known, Target) and known.alias and all(action.body is None for action in self._actions):
             # Elasticsearch creates a missing index for a bulk of deletes, whatever `require_alias` says (measured).
             known = targets.known(self._index, fresh_seconds=FRESH_SECONDS, seconds=self._seconds)

@@ -42,14 +42,14 @@ class Targets:
         self._elastic = elastic
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, Target] = {}
+        self.seen: dict[str, Target] = {}
         self._told: dict[str, Reason] = {}
 
     def known(
         self, name: str, *, fresh_seconds: float | None = None, seconds: float = PROBE_SECONDS
     ) -> Target | Failure:
         """The target, queried once; again if the cached answer is older than `fresh_seconds`."""
-        known = self._known.get(name)
+        known = self.seen.get(name)
         if known and not known.exists:
             fresh_seconds = FRESH_SECONDS  # a person may be creating it
         if known and (fresh_seconds is None or self._clock() - known.seen_at < fresh_seconds):
@@ -63,7 +63,7 @@ class Targets:
         """A write got this error: the next probe checks for it, and the cached target is dropped."""
         with self._lock:
             self._told[name] = reason
-            self._known.pop(name, None)
+            self.seen.pop(name, None)
 
     def answers(self) -> bool:
         """Whether the server answers at all. A refusal counts; a proxy without a server does not."""
@@ -90,7 +90,7 @@ class Targets:
             return failure
         with self._lock:
             self._told.pop(name, None)
-            self._known.pop(name, None)
+            self.seen.pop(name, None)
         return None
 
     def _without_write_index(self, name: str) -> Failure | None:
@@ -146,7 +146,7 @@ class Targets:
 
     def _remember(self, name: str, target: Target) -> Target:
         with self._lock:
-            self._known[name] = target
+            self.seen[name] = target
         return target
 
     def _ask(self, path: str, seconds: float = PROBE_SECONDS) -> Mapping[str, Any] | Failure:

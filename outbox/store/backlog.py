@@ -14,7 +14,6 @@ from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.queries import queries
-from outbox.store.reindex import PostgresRebuilds
 from outbox.store.schema.state import check_schema
 
 # Counting a million open rows takes 85 ms after a vacuum, 600 after 300,000 were drained (measured); no more than that.
@@ -182,11 +181,6 @@ class PostgresOverview:
 
     def pauses(self) -> Sequence[Row]:
         return self._rows("pauses")
-
-    def rebuild(self) -> str | None:
-        """What a rebuild that is not over is at, in words."""
-        newest = PostgresRebuilds(self._database, owner="status").newest()
-        return None if newest is None or newest.is_over else newest.sentence
 
     def last_seq(self) -> int:
         return self._number("last_seq")

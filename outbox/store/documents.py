@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
@@ -19,12 +20,13 @@ from outbox.store.events import inline_bytes
 from outbox.store.parts import NOT_READ, LookupLimits, PartwiseRead, Suspects
 from outbox.store.pool import Database
 from outbox.store.queries import queries
-from outbox.store.view_shape import UnsupportedIds, ViewShape, read_shape
+from outbox.store.view_shape import TEXTS, UnsupportedIds, ViewShape, read_shape
 
 GONE = Document(None, None, None)
 UNREAD = Document(None, None, None, NOT_READ)
 PAGE_MS: Final = 60_000  # of many documents in key order, for nobody's lease
 KNOWN_SECONDS: Final = 60.0  # what the view is like is asked again after that
+_ENTITY_ID: Final = attrgetter("entity_id")
 # `Document(...)` without its frame in Python.
 _DOCUMENT: Final = cast(Callable[[tuple[Any, ...]], Document], partial(tuple.__new__, Document))
 
@@ -109,11 +111,18 @@ class ViewDocuments:
         """What may come along is that of the whole batch, also where it is read in parts."""
         most_bytes = self._beyond if whole else inline_bytes(self._batch_bytes, len(events))
         named, gone = self._named(events)
+        failed: Exception | None = None
+        if not self._suspects.until:
+            try:
+                found = self._read(named, self._limits.whole_ms, most_bytes) if named else {}
+                return {**gone, **found} if gone else found
+            except (psycopg.Error, DatabaseDown) as error:
+                failed = error
         reading = PartwiseRead(
             lambda part, limit_ms: self._read(part, limit_ms, most_bytes), self._limits, self._suspects, self._clock
         )
         try:
-            reading.run(named)
+            reading.run(named, failed)
         except psycopg.Error as error:
             raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
         if reading.last_error is not None and not reading.found and not self._is_well(reading, named):
@@ -133,6 +142,8 @@ class ViewDocuments:
         """Those whose id a row of the view can have; the others are gone. Before that is said of anyone, the view is
         read anew: it may have been replaced by one with other ids."""
         made = self._made
+        if made is not None and made.shape.id.base in TEXTS and "\x00" not in "".join(map(_ENTITY_ID, events)):
+            return events, {}
         if made is not None and all(made.shape.id.names(event.entity_id) for event in events):
             return events, {}
         with self._asking() as connection:

@@ -16,8 +16,8 @@ from outbox.store.pool import Database
 from outbox.store.queries import queries
 
 _INTEGER: Final = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
-_TEXTS: Final = frozenset({"text", "character varying", "bpchar", "citext"})
-_SUPPORTED: Final = frozenset(_INTEGER) | _TEXTS | {"uuid", "numeric", "date", "enum"}
+TEXTS: Final = frozenset({"text", "character varying", "bpchar", "citext"})
+_SUPPORTED: Final = frozenset(_INTEGER) | TEXTS | {"uuid", "numeric", "date", "enum"}
 _DIGITS: Final = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NUMERIC: Final = re.compile(r"-?(0|[1-9]\d{0,131071})(\.\d{1,16383})?|NaN|-?Infinity", re.ASCII)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from outbox.errors import DependencyDown, OutboxError
 from outbox.ops.audit import AuditDesk, AuditPage
@@ -20,7 +20,6 @@ from outbox.ops.discard import DiscardDesk
 from outbox.ops.events import Browse, Payloads
 from outbox.ops.failures import FailureDesk, FailureGroup, Stats, StatsDesk
 from outbox.ops.pauses import Pauses
-from outbox.ops.reindex.verify import Verify
 from outbox.ops.replay.desk import Created, ReplayDesk
 from outbox.ops.replay.plan import Planner
 from outbox.ops.reprojection import ProjectionDesk
@@ -199,5 +198,5 @@ class Services:
     audit: AuditDesk
     exports: AuditDesk
     webhooks: WebhookDesk
-    verify: Verify
+    verifications: Callable[[int], Sequence[Mapping[str, Any]]]  # the newest comparisons, each with its report
     rebuilds: Callable[[int], Sequence[Rebuild]]

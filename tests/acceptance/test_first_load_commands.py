@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops.reindex.refresh import A_STEP as STEP
+from outbox.reindex.refresh import A_STEP as STEP
 from tests.fixtures.commands import Outbox
 from tests.fixtures.joined import TABLES, VIEW
 from tests.fixtures.processes import StartProcess

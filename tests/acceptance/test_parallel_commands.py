@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops.reindex.copier import PAGE
+from outbox.reindex.copier import PAGE
 from tests.fixtures.commands import Outbox
 from tests.fixtures.depth import depth
 from tests.fixtures.joined import fill_skewed

@@ -18,12 +18,12 @@ from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
 from outbox.policy.product import ELASTICSEARCH, Dialect, Server
 from outbox.ports import BulkAction, Level
+from outbox.reindex.scan import ElasticScan, IndexNotThere, NoPointInTime, PointInTimeLost
 from outbox.sink.client import NotAccepted, connect, dumps
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
 from outbox.sink.index_check import TargetCheck, may_create
 from outbox.sink.new_index import ElasticNewIndex, MappingRefused
-from outbox.sink.scan import ElasticScan, IndexNotThere, NoPointInTime, PointInTimeLost
 from outbox.sink.server_check import ElasticServerCheck
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable

@@ -342,7 +342,7 @@ def test_a_version_that_no_event_of_the_batch_knows_is_kept_for_a_check(memory: 
     memory.produce("a", event_version=5)
     memory.sink.documents[("articles", "article:a")] = (99, b"{}")
     memory.run()
-    assert [(event.entity_id, current) for event, current in memory.worker.projector.ahead] == [("a", 99)]
+    assert [(event.entity_id, current) for event, current in memory.worker.projector.higher.ahead] == [("a", 99)]
 
 
 # A plain batch

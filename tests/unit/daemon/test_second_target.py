@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from outbox.daemon.second_target import MOST_REFUSALS, PATIENCE_SECONDS, STALE_SECONDS, SecondTarget, StreamTarget
 from outbox.errors import DatabaseDown, NothingSent
 from outbox.facts import Fact, Warned
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryLater, RetryPolicy, settle
 from outbox.ports import BulkAction, Mirroring, Refusal, WriteReport
+from outbox.reindex.second_target import MOST_REFUSALS, PATIENCE_SECONDS, STALE_SECONDS, SecondTarget, StreamTarget
 from tests.fixtures.events import Time, an_event
 from tests.fixtures.sinks import MemorySink
 

@@ -308,7 +308,7 @@ def test_newer_deletes_are_asked_for_again_when_postgresql_did_not_answer_at_fir
 
     def frozen(action: BulkAction) -> None:
         bench.records.deletes["a"] = 6  # by the next owner, while this one was stopped
-        bench.clock.passes(20)
+        bench.clock.passes(31)
 
     monkeypatch.setattr(bench.records, "newer_deletes", asked)
     bench.sink.refuse = frozen

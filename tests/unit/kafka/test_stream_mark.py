@@ -11,13 +11,13 @@ from outbox.errors import StreamDown
 from outbox.kafka import capture
 from outbox.kafka.stream_mark import StreamMark
 from outbox.ops import status
-from outbox.ops.reindex.comparison import Comparison
-from outbox.ops.reindex.document_pairs import DocumentPairs
-from outbox.ops.reindex.mismatches import WAITS_SECONDS, Mismatch, Mismatches, Recheck
-from outbox.ops.reindex.pacing import JobPace
-from outbox.ops.reindex.rebuild_steps import Choices, RebuildSteps
 from outbox.policy.drift import DriftFinding, DriftReport, Key, Kind, add_record, report_record
 from outbox.ports import Captured, PartitionOffsets, StreamOffsets
+from outbox.reindex.comparison import Comparison
+from outbox.reindex.document_pairs import DocumentPairs
+from outbox.reindex.mismatches import WAITS_SECONDS, Mismatch, Mismatches, Recheck
+from outbox.reindex.pacing import JobPace
+from outbox.reindex.rebuild_steps import Choices, RebuildSteps
 from tests.fixtures.events import Time
 
 KEY = Key("article", "1")

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from outbox.errors import ElasticsearchDown
-from outbox.ops.reindex import copier
-from outbox.ops.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
-from outbox.ops.reindex.pacing import JobPace, read_ahead
+from outbox.policy.document import Naming
 from outbox.policy.drift import Key
-from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, Outcome, Reason, Stale
 from outbox.policy.places import NotedPlace
 from outbox.ports import BulkAction, Document, WriteReport
+from outbox.reindex import copier
+from outbox.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
+from outbox.reindex.pacing import JobPace, read_ahead
 from tests.fixtures.events import Time
 from tests.fixtures.sinks import MemorySink
 

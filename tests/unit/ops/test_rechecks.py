@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.ops.reindex.mismatches import MOST, WAITS_SECONDS, Mismatch, Mismatches, Recheck
-from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.drift import DriftFinding, Key, Kind
+from outbox.reindex.mismatches import MOST, WAITS_SECONDS, Mismatch, Mismatches, Recheck
+from outbox.reindex.pacing import JobPace
 from tests.fixtures.events import Time
 
 KEY = Key("article", "1")

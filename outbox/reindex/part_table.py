@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import orjson
 
-from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work
+from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work
+from outbox.reindex.tables import LEASE
 from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
-from outbox.store.reindex import LEASE
 
 MOST_TRIES: Final = 6  # without a page copied in between: as for an event that kills its workers
 REPORTS_AT_ONCE: Final = 20

@@ -10,9 +10,9 @@ from psycopg import Connection
 
 from outbox.policy.audit import Entry
 from outbox.policy.drift import DriftReport, totals
-from outbox.policy.rebuild_parts import PartsProgress
 from outbox.policy.reindex import BackfillRun, LastVerification, Rebuild
 from outbox.ports import Mirroring, Refusal
+from outbox.reindex.parts import PartsProgress
 from outbox.store import audit
 from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
