@@ -71,7 +71,7 @@ def test_more_options_are_passed_on_and_those_that_we_depend_on_are_not_theirs()
     assert {"group.id", "enable.auto.commit", "auto.offset.reset", "isolation.level"} <= OURS
 
 
-def test_errors_of_librdkafka_are_given_to_us_and_not_written_between_our_lines(capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_librdkafka_are_given_to_us_and_not_written_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     told: list[KafkaError] = []
     settings = load_settings(KAFKA | {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}).kafka
     consumer = open_consumer(settings, client="w1", on_error=told.append, on_commit=lambda *_: None)
