@@ -26,6 +26,7 @@ from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
 from outbox.daemon.lookups import Lookups
+from outbox.daemon.memory import allowed_bytes, warn_of_limit
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.shutdown import Stop
@@ -136,6 +137,8 @@ def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, p
     """Everything after the health pages listen (see launch): True when it drained cleanly."""
     watching = Watching.of(settings, shown.beats)
     shown.complete(watching.registry, watching.health)
+    batch, lanes = settings.batch, settings.worker.concurrency
+    warn_of_limit(allowed_bytes(), lanes, batch.bytes, batch.max_document_bytes, watching.announce)
     pools = Pools.of(settings, shown.beats)
     try:
         worker = Wiring(settings, pools, watching).lifecycle(stop, once=once, patient=patient)

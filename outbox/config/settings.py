@@ -126,7 +126,7 @@ class Settings(Section):
 
     @property
     def known_entity_types(self) -> tuple[str, ...]:
-        """Types that the configuration names: only these may become a metric label."""
+        """Types that the configuration names: they are labels of metrics whenever they were declared."""
         named = {*self.worker.entity_types, *self.elastic.index_map, *self.kinds.concurrency, *self.kinds.rate}
         return tuple(sorted(named))
 

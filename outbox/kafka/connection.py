@@ -51,7 +51,7 @@ def options(settings: KafkaSettings, *, client: str) -> Options:
         "security.protocol": settings.security_protocol,
         "socket.keepalive.enable": True,
         "allow.auto.create.topics": False,
-        "log_level": 3,
+        "log_level": 0,  # errors are raised, or given to `error_cb`; its own lines on stderr have another form
     }
     if settings.is_encrypted:
         files = {

@@ -80,10 +80,10 @@ class PostgresBacklog:
         with self._bounded_read() as connection:
             declared = connection.execute(self._sql["labelled_types"], {"most_types": MOST_LABELS}).fetchall()
             types = dict.fromkeys((*entity_types, *(name for (name,) in declared)), TypeBacklog(0, 0.0, 0))
-            named = {"entity_types": list(types), "most": MOST_COUNTED, "head": HEAD_ROWS}
-            query = "sample_lanes" if entity_types else "sample_types"
-            rows = connection.execute(self._sql[query], named).fetchall() if types else ()
-            lanes = types | {name: TypeBacklog(lag, age, int(due)) for name, lag, age, due in rows}
+            named = {"entity_types": list(types), "most": MOST_COUNTED, "head": HEAD_ROWS, "most_types": None}
+            query = self._sql["sample_lanes"] if entity_types else queries("overview")["open_by_type"]
+            rows = connection.execute(query, named).fetchall() if types else ()
+            lanes = types | {name: TypeBacklog(sum(n), age, int(due)) for name, *n, age, due in rows if name in types}
             rest = _rest(total, lanes)
             age = connection.execute(self._sql["oldest_of_other_types"], named).fetchone() if rest.lag else None
         return lanes | {OTHER: TypeBacklog(rest.lag, age[0] if age else 0.0, rest.due)}

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
+from outbox.store.schema.migrate import LOCK_KEY
 from tests.fixtures.commands import Called, Outbox, call, refused
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.proxy import proxy_to
@@ -122,6 +123,23 @@ def test_a_port_that_is_taken_is_78(outbox: Outbox, start_daemon: StartProcess) 
     running.wait_for_fact("worker.started")
     called = outbox("run", OUTBOX_METRICS_PORT=running.env["OUTBOX_METRICS_PORT"])
     refused(called, 78, "OUTBOX_METRICS_PORT")
+
+
+def test_an_older_schema_is_78_with_what_to_run(outbox: Outbox, queue: EventTable) -> None:
+    queue.connection.execute(
+        "delete from search_outbox_migrations where number = (select max(number) from search_outbox_migrations)"
+    )
+    refused(outbox("run", "--once"), 78, "outbox migrate")
+
+
+def test_a_migrate_beside_another_says_what_it_waits_for(
+    start_process: StartProcess, servers: dict[str, str | None], queue: EventTable
+) -> None:
+    queue.connection.execute("select pg_advisory_lock(%s)", [LOCK_KEY])
+    second = start_process([sys.executable, "-m", "outbox", "migrate"], **servers)
+    second.wait_for_line("waiting for another migrate")
+    queue.connection.execute("select pg_advisory_unlock(%s)", [LOCK_KEY])
+    assert second.wait() == 0
 
 
 def test_claims_by_type_without_their_indexes_are_78(outbox: Outbox) -> None:

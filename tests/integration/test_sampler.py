@@ -22,6 +22,7 @@ NAMED = {
     "head": HEAD_ROWS,
     "max_processing": "600 s",
     "entity_types": ["article", "author"],
+    "most_types": None,
 }
 
 
@@ -231,8 +232,8 @@ def test_done_rows_cost_the_sampler_nothing(database: str, connection: psycopg.C
     insert(connection, 100, status="failed", failed_at=ago("1 hour"), error_reason="connect")
     if analyzed:
         connection.execute("analyze search_outbox_events")
-    for name in ("sample_backlog", "sample_failed", "sample_lanes", "sample_types", "oldest_of_other_types"):
-        plan = plan_of(connection, queries("inspection")[name])
+    for name in ("sample_backlog", "sample_failed", "sample_lanes", "oldest_of_other_types", "open_by_type"):
+        plan = plan_of(connection, {**queries("inspection"), **queries("overview")}[name])
         used = list(scans(plan))
         assert used, name
         assert {node["Node Type"] for node in used} <= {"Index Scan", "Index Only Scan"}, name

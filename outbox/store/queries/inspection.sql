@@ -148,26 +148,6 @@ select asked.entity_type,
 -- Reads: the types that were declared first, and so are labels of metrics.
 select entity_type from search_outbox_entity_types order by declared_at, entity_type limit %(most_types)s
 
--- name: sample_types
--- Reads: the same in one pass over all open rows, up to a limit per scan, without the twins.
-select entity_type, count(*) as lag,
-       extract(epoch from clock.now - greatest(least(min(created_at), clock.now), 'epoch'))::float8 as oldest_age,
-       count(*) filter (where status = 'pending' and coalesce(next_retry_at <= clock.now, true)) as due
-  from ((select entity_type, status, created_at, next_retry_at from search_outbox_events
-          where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count < 1
-          order by seq limit %(most)s)
-        union all
-        (select entity_type, status, created_at, next_retry_at from search_outbox_events
-          where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count < 1
-          order by next_retry_at limit %(most)s)
-        union all
-        (select entity_type, status, created_at, next_retry_at from search_outbox_events
-          where processed_at is null and failed_at is null and abandoned_count > 0
-          order by abandoned_count, seq limit %(most)s)) open_rows
- cross join (select clock_timestamp() as now) clock
- where entity_type = any (%(entity_types)s::text[])
- group by entity_type, clock.now
-
 -- name: oldest_of_other_types
 -- Reads: the age of the oldest open row of a type that is no label, among the rows at the low end.
 select greatest(extract(epoch from clock_timestamp() - greatest(least(coalesce(
