@@ -141,7 +141,7 @@ def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, p
     warn_of_limit(allowed_bytes(), lanes, batch.bytes, batch.max_document_bytes, watching.announce)
     pools = Pools.of(settings, shown.beats)
     try:
-        worker = Joined(settings, pools, watching).lifecycle(stop, once=once, patient=patient)
+        worker = Wiring(settings, pools, watching).lifecycle(stop, once=once, patient=patient)
         _calm_collector()
         sys.setswitchinterval(SWITCH_SECONDS)
         return worker.run()
@@ -177,7 +177,7 @@ def _refuse_deafness(settings: Settings) -> None:
             pass
 
 
-class Joined:
+class Wiring:
     """The parts of one worker, each joined where it is first asked for. No server is asked: what must be asked before
     the first claim is a step."""
 

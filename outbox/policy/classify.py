@@ -1,7 +1,7 @@
 """Owns the way from a reply of Elasticsearch to an outcome, by the table in `reply_rules`. Sends and stores nothing."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -110,8 +110,8 @@ def find(status: int, error: object) -> Rule:
 def _fits(rule: Rule, status: int, error_type: str, text: str) -> bool:
     return (
         (not rule.statuses or status in rule.statuses)
-        and (not rule.types or error_type in rule.types)
-        and (rule.pattern is None or rule.pattern.match(text) is not None)
+        and (not rule.types or error_type in rule.types.split())
+        and re.match(rule.starts, text, re.DOTALL) is not None
     )
 
 
@@ -194,11 +194,5 @@ def _type(error: object) -> str:
 
 
 def _current(error: object) -> int | None:
-    for text in _reasons(error):
-        if found := _CURRENT.search(text):
-            return int(found[1])
-    return None
-
-
-def _reasons(error: object) -> Iterator[str]:
-    return (str(cause.get("reason") or "") for cause in causes(error))
+    found = (_CURRENT.search(str(cause.get("reason") or "")) for cause in causes(error))
+    return next((int(each[1]) for each in found if each), None)

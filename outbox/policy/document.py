@@ -76,32 +76,26 @@ class Addressing:
         if event.op not in OPS:
             return refused(f"ValueError: Unknown outbox op: {event.op[:80]!r}", Code.PAYLOAD_UNSUPPORTED)
         if event.event_version < 0:
-            return refused("event_version is below 0; versions start at 0", Code.PRECONDITION_FAILED)
+            return precondition("event_version is below 0; versions start at 0")
         return self._bad_id(event) or _bad_names(event) or _bad_payload(event)
 
     def _bad_id(self, event: Event) -> Failure | None:
         if not event.entity_id:
-            return refused("entity_id is empty; every document needs an id", Code.PRECONDITION_FAILED)
+            return precondition("entity_id is empty; every document needs an id")
         if self.naming.composed and ":" in event.entity_type:
-            return refused(
-                "entity_type holds ':', which would make two entities share one document id",
-                Code.PRECONDITION_FAILED,
-            )
+            return precondition("entity_type holds ':', which would make two entities share one document id")
         size = len(self.naming.document_id(event.entity_type, event.entity_id).encode())
         if size > MAX_ID_BYTES:
             or_more = " or more" if size >= CUT_AT else ""
-            return refused(
-                f"the document id is {size} bytes{or_more}; Elasticsearch takes {MAX_ID_BYTES}",
-                Code.PRECONDITION_FAILED,
-            )
+            return precondition(f"the document id is {size} bytes{or_more}; Elasticsearch takes {MAX_ID_BYTES}")
         return None
 
 
 def _bad_names(event: Event) -> Failure | None:
     if len(event.entity_type.encode()) > MAX_TYPE_BYTES:
-        return refused(f"entity_type has over {MAX_TYPE_BYTES} bytes", Code.PRECONDITION_FAILED)
+        return precondition(f"entity_type has over {MAX_TYPE_BYTES} bytes")
     if event.routing is not None and len(event.routing.encode()) > MAX_ROUTING_BYTES:
-        return refused(f"routing has over {MAX_ROUTING_BYTES} bytes", Code.PRECONDITION_FAILED)
+        return precondition(f"routing has over {MAX_ROUTING_BYTES} bytes")
     return None
 
 
@@ -136,6 +130,10 @@ def too_large(size_bytes: int, most: int) -> Failure:
 
 def refused(error: str, code: Code) -> Failure:
     return Failure(Reason.DETERMINISTIC, error, code, fingerprint(Reason.DETERMINISTIC, error))
+
+
+def precondition(error: str) -> Failure:
+    return refused(error, Code.PRECONDITION_FAILED)
 
 
 @dataclass(slots=True)

@@ -40,8 +40,7 @@ def configure(
     processors: list[Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.format_exc_info,
-        _base_fields(projection, worker),
-        _cleaner(lambda text: shorten(show(redact(text)))),
+        _base_fields(projection, worker, lambda text: shorten(show(redact(text)))),
         render,
     ]
     least = logging.getLevelNamesMapping()[level.upper()]
@@ -56,22 +55,16 @@ def configure(
     return logger
 
 
-def _base_fields(projection: str, worker: str) -> Processor:
-    """These come first in every line, so that lines are easy to compare."""
+def _base_fields(projection: str, worker: str, clean: Clean) -> Processor:
+    """These come first in every line, so that lines are easy to compare; what is nothing is left out."""
 
     def add(_: Any, __: str, event: EventDict) -> EventDict:
         ts = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         base = {"ts": ts, "level": event.pop("level"), "event": event.pop("event")}
-        return {**base, "projection": projection, "worker": worker, **event}
+        whole = {**base, "projection": projection, "worker": worker, **event}
+        return {name: _cleaned(value, clean) for name, value in whole.items() if value is not None}
 
     return add
-
-
-def _cleaner(clean: Clean) -> Processor:
-    def apply(_: Any, __: str, event: EventDict) -> EventDict:
-        return {name: _cleaned(value, clean) for name, value in event.items() if value is not None}
-
-    return apply
 
 
 def _cleaned(value: Any, clean: Clean) -> Any:

@@ -32,7 +32,6 @@ _SECRETS: Final = (
     ),
     (re.compile(r"\b((?i:ApiKey|Bearer)|Basic)(\s{1,4})[\w.~+/=-]{8,}"), rf"\1\2{MASK}"),
 )
-_KEPT_IN_JSON: Final = "\n\t"
 
 Redact = Callable[[str], str]
 
@@ -76,17 +75,13 @@ def escape(text: str, keep: str = "") -> str:
     """Control, direction and lone surrogate characters made visible, so that a value cannot forge a log line."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in keep else _visible(c) for c in text)
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def escape_for_json(text: str) -> str:
     """As `escape`, except newlines and tabs, which JSON escapes itself."""
-    return escape(text, _KEPT_IN_JSON)
+    return escape(text, "\n\t")
 
 
 def shorten(text: str, limit: int = FIELD_CHARACTERS) -> str:
     return text if len(text) <= limit else text[: limit - len(_CUT)] + _CUT
-
-
-def _visible(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -68,7 +68,8 @@ class Shared(Generic[T]):
         """Raises DependencyDown only where there is nothing useful to show instead."""
         if not self._is_fresh():
             self._read_or_wait()
-        return self._kept()
+        assert self._last is not None
+        return SharedReading(self._last[1], self._age(), self._problem)
 
     def forget(self) -> None:
         """After an act of a person, who wants to see what it did: the next request waits for a new reading."""
@@ -97,10 +98,6 @@ class Shared(Generic[T]):
         value = self._query()
         self._every = max(self._fresh_seconds, REST * (self._clock() - began))
         self._last, self._problem = (self._clock(), value), ""
-
-    def _kept(self) -> SharedReading[T]:
-        assert self._last is not None
-        return SharedReading(self._last[1], self._age(), self._problem)
 
     def _age(self) -> float:
         assert self._last is not None
