@@ -110,8 +110,7 @@ def _one_by_one(addressing: Addressing, events: Sequence[Event]) -> tuple[Sendab
 
 
 def from_payloads(sendable: Sendable, most_bytes: int) -> list[Parts] | None:
-    """None: someone has no payload at hand, is no upsert or not alone with its document; or all together are larger
-    than one portion."""
+    """None: a payload is not at hand, an event is no upsert or not alone with its document, or all are too large."""
     payloads = list(map(_PAYLOAD, sendable.events))
     if not payloads or None in payloads or not _OPS_WITH_PAYLOAD.issuperset(map(_OP, sendable.events)):
         return None
@@ -127,8 +126,7 @@ def is_lookup(sendable: Sendable) -> bool:
 
 
 def from_view(sendable: Sendable, found: Mapping[UUID, Document], version: int, most_bytes: int) -> list[Parts] | None:
-    """What was just looked up for all of them, under the version that was drawn. None: one is not there, is large, or
-    has a place of its own."""
+    """What was just looked up, under the version drawn. None: one is not there, is large, or has its own place."""
     if not found or not all(map(is_, map(_ID, sendable.events), found)):
         return None
     bodies, sizes, _, failures, _, routed = zip(*found.values(), strict=True)
@@ -138,7 +136,6 @@ def from_view(sendable: Sendable, found: Mapping[UUID, Document], version: int, 
 
 
 def fits(sizes: Sequence[int], most_bytes: int) -> bool:
-    """Whether documents of these sizes may be sent together."""
     return sum(sizes) + EMPTY_BYTES * len(sizes) <= most_bytes
 
 

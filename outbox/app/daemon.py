@@ -138,7 +138,7 @@ def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, p
     shown.complete(watching.registry, watching.health)
     pools = Pools.of(settings, shown.beats)
     try:
-        worker = Joined(settings, pools, watching).lifecycle(stop, once=once, patient=patient)
+        worker = Wiring(settings, pools, watching).lifecycle(stop, once=once, patient=patient)
         _calm_collector()
         sys.setswitchinterval(SWITCH_SECONDS)
         return worker.run()
@@ -174,7 +174,7 @@ def _refuse_deafness(settings: Settings) -> None:
             pass
 
 
-class Joined:
+class Wiring:
     """The parts of one worker, each joined where it is first asked for. No server is asked: what must be asked before
     the first claim is a step."""
 

@@ -129,8 +129,7 @@ def code_of(error: BaseException | None) -> object:
 
 
 def coordinated(ask: Callable[[float], T], seconds: float) -> T:
-    """Asked again while the group's coordinator starts or moves, as after a broker's start; each time with what is left
-    of the seconds."""
+    """Asks again while the group's coordinator starts or moves, each time with what is left of the seconds."""
     until = time.monotonic() + seconds
     while True:
         try:

@@ -33,16 +33,9 @@ T = TypeVar("T")
 class KafkaOffsets:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
+        self.topic, self.group = settings.topic, settings.group
         self._client: Consumer | None = None
         self._refused: KafkaError | None = None
-
-    @property
-    def topic(self) -> str:
-        return self._settings.topic
-
-    @property
-    def group(self) -> str:
-        return self._settings.group
 
     def resting(self, open_events: Mapping[int, int]) -> Mapping[int, str]:
         waiting = OpenRows(self._settings.max_open_events)

@@ -6,7 +6,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from psycopg import Connection
 
 from outbox.policy.audit import Entry
 from outbox.policy.drift import DriftReport, totals
@@ -14,70 +13,65 @@ from outbox.policy.reindex import BackfillRun, LastVerification, Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.reindex.parts import PartsProgress
 from outbox.store import audit
+from outbox.store.base import TopicStore
 from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
 
 LEASE: Final = timedelta(seconds=15)
 
 
-class PostgresMirrors:
+class _RebuildStore(TopicStore, topic="rebuilds"):
+    def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None:
+        self._run("note_refusals", id=rebuild, refusals=_told(refusals), count=count)
+
+
+class PostgresMirrors(_RebuildStore):
     """One worker's side: what to mirror to, and its answer."""
 
     def __init__(self, database: Database, *, worker_id: str, start_id: UUID) -> None:
-        self._database = database
+        super().__init__(database)
         self._me = {"worker_id": worker_id, "start_id": start_id}
-        self._sql = queries("rebuilds")
 
     def mirroring(self) -> Mirroring | None:
-        row = self._database.fetch_one(self._sql["mirroring"])
+        row = self._one("mirroring")
         return None if row is None else Mirroring(row[0], row[1], row[2], tuple(row[3]))
 
     def confirm(self, revision: int) -> None:
-        self._database.execute(self._sql["confirm"], {**self._me, "revision": revision})
-
-    def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None:
-        with self._database.connection() as connection:
-            note_refusals(connection, rebuild, refusals, count)
+        self._run("confirm", **self._me, revision=revision)
 
     def give_up(self, mirroring: Mirroring, why: str) -> bool:
         """True for the first who says so."""
-        named = {"id": mirroring.rebuild, "revision": mirroring.revision, "why": why[:2000]}
-        return self._database.fetch_one(self._sql["give_up"], named) is not None
+        return self._run("give_up", id=mirroring.rebuild, revision=mirroring.revision, why=why[:2000]) > 0
 
 
-class PostgresRebuilds:
+class PostgresRebuilds(_RebuildStore):
     """The worker-bench of `outbox rebuild`: `owner` names this process; its lease keeps others away."""
 
     def __init__(self, database: Database, *, owner: str) -> None:
-        self._database = database
-        self._owner = owner
-        self._sql = queries("rebuilds")
+        super().__init__(database)
+        self._mine = {"owner": owner, "lease": LEASE}
 
     def begin(self, **about: object) -> Rebuild | None:
         """None: one that is not over is in the way."""
-        with self._database.transaction() as connection:
-            for name in ("mapping", "options"):
-                about[name] = orjson.dumps(about[name]).decode()
-            named = {**about, "owner": self._owner, "lease": LEASE}
-            row = connection.execute(self._sql["begin"], named).fetchone()
-        return self.newest() if row is not None else None
+        for name in ("mapping", "options"):
+            about[name] = orjson.dumps(about[name]).decode()
+        return self.newest() if self._one("begin", **about, **self._mine) is not None else None
 
     def newest(self) -> Rebuild | None:
-        return self._one("newest", {})
+        return self._rebuild("newest")
 
     def lately(self, limit: int) -> Sequence[Rebuild]:
-        return [_rebuild(row) for row in self._database.rows(self._sql["lately"], {"limit": limit})]
+        return [_rebuild(row) for row in self._rows("lately", limit=limit)]
 
     def take(self, id: int, dead_owner: str | None = None) -> Rebuild | None:
         """None: a living process works on it."""
-        return self._one("take", {"id": id, "owner": self._owner, "dead_owner": dead_owner, "lease": LEASE})
+        return self._rebuild("take", id=id, dead_owner=dead_owner, **self._mine)
 
     def renew(self, id: int) -> bool:
-        named = {"id": id, "owner": self._owner, "lease": LEASE}
-        return self._database.fetch_one(self._sql["renew"], named) is not None
+        return self._one("renew", id=id, **self._mine) is not None
 
     def let_go(self, id: int) -> None:
-        self._database.execute(self._sql["let_go"], {"id": id, "owner": self._owner})
+        self._run("let_go", id=id, **self._mine)
 
     def advance(
         self,
@@ -94,7 +88,7 @@ class PostgresRebuilds:
         """The next step, with its audit in the same transaction. None: it is no longer what this process thinks."""
         named = {
             "id": rebuild.id,
-            "owner": self._owner,
+            **self._mine,
             "from_step": rebuild.step,
             "from_status": rebuild.status,
             "step": step,
@@ -114,124 +108,102 @@ class PostgresRebuilds:
 
     def wrote_page(self, id: int, cursor: Mapping[str, Any], written: int) -> int | None:
         """How many documents were refused so far; None: it was cancelled, ended by a daemon or taken over."""
-        named = {"id": id, "owner": self._owner, "lease": LEASE, "written": written}
-        named["cursor"] = orjson.dumps(cursor).decode()
-        row = self._database.fetch_one(self._sql["wrote_page"], named)
-        return None if row is None else int(row[0])
+        told = orjson.dumps(cursor).decode()
+        refused: int | None = self._value("wrote_page", id=id, **self._mine, written=written, cursor=told)
+        return refused
 
     def gather(self, id: int, written: int) -> int | None:
         """The same for a rebuild in parts: how many all of them have written."""
-        named = {"id": id, "owner": self._owner, "lease": LEASE, "written": written}
-        row = self._database.fetch_one(self._sql["gather"], named)
-        return None if row is None else int(row[0])
-
-    def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None:
-        with self._database.connection() as connection:
-            note_refusals(connection, rebuild, refusals, count)
+        refused: int | None = self._value("gather", id=id, **self._mine, written=written)
+        return refused
 
     def give_up(self, rebuild: Rebuild, why: str) -> None:
-        named = {"id": rebuild.id, "revision": rebuild.revision, "why": why[:2000]}
-        self._database.execute(self._sql["give_up"], named)
+        self._run("give_up", id=rebuild.id, revision=rebuild.revision, why=why[:2000])
 
     # Waiting for the daemons
 
     def unconfirmed(self, revision: int) -> Sequence[str]:
-        return [row[0] for row in self._database.fetch_all(self._sql["unconfirmed"], {"revision": revision})]
+        return [row[0] for row in self._all("unconfirmed", revision=revision)]
 
     def now(self) -> datetime:
-        row = self._database.fetch_one(self._sql["now"])
-        assert row is not None
-        moment: datetime = row[0]
+        moment: datetime = self._value("now")
         return moment
 
     def older_leases(self, moment: datetime) -> Sequence[tuple[str, int]]:
-        rows = self._database.fetch_all(self._sql["older_leases"], {"moment": moment})
-        return [(row[0], row[1]) for row in rows]
+        return [(row[0], row[1]) for row in self._all("older_leases", moment=moment)]
 
-    def _one(self, query: str, named: Mapping[str, object]) -> Rebuild | None:
-        with self._database.transaction() as connection:
-            row = fetch_row(connection, self._sql[query], named)
+    def _rebuild(self, query: str, **named: object) -> Rebuild | None:
+        row = self._row(query, **named)
         return None if row is None else _rebuild(row)
 
 
-def note_refusals(connection: Connection[Any], rebuild: int, refusals: Sequence[Refusal], count: int) -> None:
-    told = orjson.dumps([refusal._asdict() for refusal in refusals]).decode()
-    connection.execute(queries("rebuilds")["note_refusals"], {"id": rebuild, "refusals": told, "count": count})
+def _told(refusals: Sequence[Refusal]) -> str:
+    return orjson.dumps([refusal._asdict() for refusal in refusals]).decode()
+
+
+def _parsed(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    return row | {name: None if row[name] is None else orjson.loads(row[name]) for name in names}
 
 
 def _rebuild(row: dict[str, Any]) -> Rebuild:
-    parsed = {name: None if row[name] is None else orjson.loads(row[name]) for name in _JSON}
-    return Rebuild(**{**row, **parsed, "mirrors": tuple(row["mirrors"])})
+    parsed = _parsed(row, "mapping", "cursor", "refusals", "options")
+    return Rebuild(**parsed | {"mirrors": tuple(row["mirrors"])})
 
 
-_JSON: Final = ("mapping", "cursor", "refusals", "options")
-
-
-class PostgresBackfills:
+class PostgresBackfills(TopicStore, topic="backfills"):
     """`owner` names this process; its lease keeps others away."""
 
     def __init__(self, database: Database, *, owner: str) -> None:
-        self._database = database
-        self._me = {"owner": owner, "lease": LEASE}
-        self._sql = queries("backfills")
+        super().__init__(database)
+        self._mine = {"owner": owner, "lease": LEASE}
 
     def begin(self, dead_owner: str | None, **about: object) -> BackfillRun | None:
         """None: another one is at work."""
-        return self._one("begin", {**about, "dead_owner": dead_owner})
+        return self._backfill("begin", **about, dead_owner=dead_owner)
 
     def newest(self) -> BackfillRun | None:
-        return self._one("newest", {})
+        return self._backfill("newest")
 
     def take(self, id: int, dead_owner: str | None) -> BackfillRun | None:
         """None: a living process works on it."""
-        return self._one("take", {"id": id, "dead_owner": dead_owner})
+        return self._backfill("take", id=id, dead_owner=dead_owner)
 
     def wrote_page(
         self, id: int, cursor: Mapping[str, Any] | None, written: int, newer: int, refusals: Sequence[Refusal]
     ) -> bool:
         """False: someone else has taken it over."""
-        named: dict[str, object] = {**self._me, "id": id, "written": written, "newer": newer, "refused": len(refusals)}
-        named["cursor"] = None if cursor is None else orjson.dumps(cursor).decode()
-        named["refusals"] = orjson.dumps([refusal._asdict() for refusal in refusals[:100]]).decode()
-        return self._database.fetch_one(self._sql["wrote_page"], named) is not None
+        counts = {"written": written, "newer": newer, "refused": len(refusals)}
+        place = None if cursor is None else orjson.dumps(cursor).decode()
+        named = {**self._mine, **counts, "id": id, "cursor": place, "refusals": _told(refusals[:100])}
+        return self._one("wrote_page", **named) is not None
 
     def gather(self, id: int, now: PartsProgress) -> bool:
         """The same for a backfill in parts: what all of them have done."""
-        named = {**self._me, "id": id, "written": now.written, "newer": now.newer, "refused": now.refused}
-        return self._database.fetch_one(self._sql["gather"], named) is not None
+        counts = {"written": now.written, "newer": now.newer, "refused": now.refused}
+        return self._one("gather", **self._mine, **counts, id=id) is not None
 
     def note_refusals(self, id: int, refusals: Sequence[Refusal]) -> None:
         """By a process that works on a part; the count is in its part."""
-        told = orjson.dumps([refusal._asdict() for refusal in refusals[:100]]).decode()
-        self._database.execute(self._sql["note_refusals"], {"id": id, "refusals": told})
+        self._run("note_refusals", id=id, refusals=_told(refusals[:100]))
 
     def end(self, id: int, status: str, error: str | None = None, entries: Sequence[Entry] = ()) -> None:
         with self._database.transaction() as connection:
-            connection.execute(self._sql["end"], {**self._me, "id": id, "status": status, "error": error})
+            connection.execute(self._sql["end"], {**self._mine, "id": id, "status": status, "error": error})
             audit.write(connection, entries)
 
-    def _one(self, query: str, named: Mapping[str, object]) -> BackfillRun | None:
-        with self._database.transaction() as connection:
-            row = fetch_row(connection, self._sql[query], {**self._me, **named})
+    def _backfill(self, query: str, **named: object) -> BackfillRun | None:
+        row = self._row(query, **self._mine, **named)
         if row is None:
             return None
-        parsed = {name: None if row[name] is None else orjson.loads(row[name]) for name in ("cursor", "refusals")}
-        return BackfillRun(**{**row, **parsed, "entity_types": tuple(row["entity_types"])})
+        return BackfillRun(**_parsed(row, "cursor", "refusals") | {"entity_types": tuple(row["entity_types"])})
 
 
 Row = Mapping[str, Any]
 
 
-class PostgresVerifications:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("verifications")
-
+class PostgresVerifications(TopicStore, topic="verifications"):
     def begin(self, **about: object) -> int:
-        with self._database.transaction() as connection:
-            row = connection.execute(self._sql["begin"], about).fetchone()
-            assert row is not None
-            return int(row[0])
+        return int(self._value("begin", **about))
 
     def counts(self, id: int, report: DriftReport, status: str = "running", error: str | None = None) -> None:
         over = status != "running"
@@ -245,28 +217,18 @@ class PostgresVerifications:
             "error": error,
             **totals(report),
         }
-        with self._database.transaction() as connection:
-            connection.execute(self._sql["counts"], named)
+        self._run("counts", **named)
 
     def lately(self, limit: int) -> Sequence[Row]:
-        return [_parsed(row) for row in self._database.rows(self._sql["lately"], {"limit": limit})]
+        return [_parsed(row, "report") for row in self._rows("lately", limit=limit)]
 
     def last_finished(self, targets: Sequence[str]) -> LastVerification | None:
         """Of a comparison of just these targets, whole or by sample."""
-        row = self._database.fetch_one(self._sql["last_finished"], {"target": ", ".join(targets)})
+        row = self._one("last_finished", target=", ".join(targets))
         if row is None:
             return None
-        id, compared, missing, stale, orphaned, different, unknown, finished_at, took = row
-        drift = {
-            "missing": missing,
-            "stale": stale,
-            "orphaned": orphaned,
-            "different": different,
-            "unknown": unknown,
-        }
-        return LastVerification(id, compared, drift, finished_at, took)
+        id, compared, *drift, finished_at, took = row
+        return LastVerification(id, compared, dict(zip(_DRIFTS, drift, strict=True)), finished_at, took)
 
 
-def _parsed(row: dict[str, Any]) -> Row:
-    report = row["report"]
-    return {**row, "report": None if report is None else orjson.loads(report)}
+_DRIFTS: Final = ("missing", "stale", "orphaned", "different", "unknown")

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
 from outbox.policy.classify import Split, classify_request, unreadable, whole
 from outbox.policy.outcome import Failure, Reason
-from outbox.sink.client import Elastic, NoReply, Reply, dumps, quoted
+from outbox.sink.client import Elastic, NoReply, Reply, quoted
 from outbox.sink.leftover import Leftover, leftover
 
 PROBE_SECONDS: Final = 5.0
@@ -130,11 +132,9 @@ class Targets:
         """Every key of Elasticsearch may query its own privileges. None: there is no security, or no answer."""
         if not self._elastic.dialect.asks_privileges:
             return None
-        asked = {"index": [{"names": [name], "privileges": _PRIVILEGES}]}
-        reply = self._elastic.call("POST", "/_security/user/_has_privileges", dumps(asked), seconds=PROBE_SECONDS)
-        if not isinstance(reply, Reply) or reply.status != 200 or not isinstance(reply.body, dict):
-            return None
-        return bool(reply.body.get("has_all_requested"))
+        asked = orjson.dumps({"index": [{"names": [name], "privileges": _PRIVILEGES}]})
+        found = self._elastic.call("POST", "/_security/user/_has_privileges", asked, seconds=PROBE_SECONDS).content
+        return None if found is None else bool(found.get("has_all_requested"))
 
     def _unseen(self, name: str, failure: Failure) -> Target | Failure:
         """A missing index may be created by the write; a key that may not read metadata may still write."""

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
-import psycopg
 from psycopg import Connection
 
 from outbox.errors import DatabaseDown
 from outbox.facts import FanoutSample, SlotSample, TypeBacklog
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
-from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
+from outbox.store.base import BoundedStore
+from outbox.store.pool import QueryCancelled, connect, fetch_rows, plan_with, translated
 from outbox.store.queries import queries
 from outbox.store.schema.state import check_schema
 
@@ -109,32 +109,20 @@ class PostgresBacklog:
     @contextmanager
     def _bounded_read(self) -> Iterator[Connection[Any]]:
         """A short read-only transaction whose settings end with it: nothing is left in a pooled server session."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._url, application="outbox sampler")
+        connection = self._connection
         try:
-            with self._own() as connection, translated(), _limited(), connection.transaction():
+            with translated(), connection.transaction():
                 connection.execute("set transaction read only")
-                limit = {"statement_timeout": f"{int(self._time_limit_seconds * 1000)}ms"}
-                for name, value in (SETTINGS | limit).items():
-                    connection.execute("select set_config(%s, %s, true)", [name, value])
+                plan_with(connection, SETTINGS)
+                plan_with(connection, {"statement_timeout": f"{int(self._time_limit_seconds * 1000)}ms"})
                 yield connection
-        except TookTooLong:
-            raise
+        except QueryCancelled as error:
+            raise TookTooLong(error.detail) from error
         except DatabaseDown:
             self.close()
             raise
-
-    @contextmanager
-    def _own(self) -> Iterator[Connection[Any]]:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._url, application="outbox sampler")
-        yield self._connection
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.errors.QueryCanceled as error:
-        raise TookTooLong(str(error).splitlines()[0]) from error
 
 
 def _rest(total: OpenCounts, lanes: Mapping[str, TypeBacklog]) -> TypeBacklog:
@@ -146,17 +134,13 @@ def _rest(total: OpenCounts, lanes: Mapping[str, TypeBacklog]) -> TypeBacklog:
 MOST_ROWS: Final = 100_000  # 100,000 rows by their types are read in 100 ms
 MOST_TYPES: Final = 200
 MOST_WORKERS: Final = 200
-WINDOW_SECONDS: Final = 10.0
+WINDOW: Final = timedelta(seconds=10)
 
 Row = Mapping[str, Any]
 
 
-class PostgresOverview:
+class PostgresOverview(BoundedStore, topic="overview"):
     """Rows as they are, named by their columns; what they mean is said in `ops`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("overview")
 
     def schema(self) -> SchemaState:
         with self._database.connection() as connection:
@@ -173,8 +157,7 @@ class PostgresOverview:
 
     def rate(self) -> float:
         """Events finished a second, over the last ten; at most 10,000, which is read in 30 ms."""
-        named = {"window": timedelta(seconds=WINDOW_SECONDS), "most": MOST_ROWS}
-        return self._number("finished_lately", **named) / WINDOW_SECONDS
+        return int(self._value("finished_lately", window=WINDOW, most=MOST_ROWS) or 0) / WINDOW.total_seconds()
 
     def workers(self) -> Sequence[Row]:
         return self._rows("workers", most=MOST_WORKERS)
@@ -183,19 +166,10 @@ class PostgresOverview:
         return self._rows("pauses")
 
     def last_seq(self) -> int:
-        return self._number("last_seq")
+        return int(self._value("last_seq") or 0)
 
     def open_up_to(self, seq: int) -> int:
-        return self._number("open_up_to", seq=seq, most=MOST_ROWS)
-
-    def _number(self, query: str, **named: object) -> int:
-        with bounded_read(self._database) as connection:
-            row = connection.execute(self._sql[query], named).fetchone()
-            return int(row[0]) if row else 0
-
-    def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with bounded_read(self._database) as connection:
-            return fetch_rows(connection, self._sql[query], named)
+        return int(self._value("open_up_to", seq=seq, most=MOST_ROWS) or 0)
 
 
 def open_events(connection: Connection[Any], topic: str, group: str) -> dict[int, int]:

@@ -95,12 +95,12 @@ class PartwiseRead:
         if self.last_error is not None and parts:
             self._try_a_sample(events)
         while parts and self._in_time(self._limits.part_ms) and not self.hopeless:
-            if part := [event for event in parts.popleft() if not self._is_answered(event)]:
+            part = [each for each in parts.popleft() if each.id not in self.found and each.id not in self.blamed]
+            if part:
                 parts.extend(self._tried(part, self._limits.part_ms))
 
     def _try_a_sample(self, events: Sequence[Named]) -> None:
-        """Tells a view without its index from a slow row in a few seconds. Rows that were blamed stay suspects, so that
-        the next sample is another one."""
+        """Tells a view without its index from a slow row. Blamed rows stay suspects: the next sample is another one."""
         if len(events) <= SAMPLE:
             return
         last = len(events) - 1
@@ -134,13 +134,15 @@ class PartwiseRead:
         if not state.startswith(OF_ONE_ROW):
             self.last_error = error
         if len(events) > 1:
-            return _split(events)
+            size = -(-len(events) // PARTS)
+            return [events[start : start + size] for start in range(0, len(events), size)]
         self._blame(events[0], state, error, limit_ms)
         return []
 
     def _blame(self, event: Named, state: str, error: Exception, limit_ms: int) -> None:
         if state.startswith(OF_ONE_ROW):
-            self.blamed[event.id] = _broken(error)
+            told = f"the view cannot compute this entity's document: {_named(error)}"
+            self.blamed[event.id] = refused(told, Code.PAYLOAD_INVALID)
             return
         self._suspects.add(event)
         self.blamed[event.id] = _slow(limit_ms) if state == TIMED_OUT else _overtaxing(error)
@@ -148,14 +150,6 @@ class PartwiseRead:
     def _in_time(self, limit_ms: int) -> bool:
         """A read that could not have its whole time would blame a row for it."""
         return self._clock() + limit_ms / 1000 <= self._until
-
-    def _is_answered(self, event: Named) -> bool:
-        return event.id in self.found or event.id in self.blamed
-
-
-def _split(events: Sequence[Named]) -> list[Sequence[Named]]:
-    size = -(-len(events) // PARTS)
-    return [events[start : start + size] for start in range(0, len(events), size)]
 
 
 def _state(error: Exception) -> str:
@@ -167,10 +161,6 @@ def _named(error: Exception) -> str:
     """The server's message could quote the row, so only its class is reported."""
     cause = error if isinstance(error, psycopg.Error) else error.__cause__
     return f"SQLSTATE {_state(error)}, {type(cause).__name__}"
-
-
-def _broken(error: Exception) -> Failure:
-    return refused(f"the view cannot compute this entity's document: {_named(error)}", Code.PAYLOAD_INVALID)
 
 
 def _slow(limit_ms: int) -> Failure:

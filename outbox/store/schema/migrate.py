@@ -27,8 +27,6 @@ Say = Callable[[str], None]
 
 
 class PlannedStep(NamedTuple):
-    """One thing that `migrate` would do."""
-
     name: str
     why: str
     adopts: bool
@@ -227,7 +225,7 @@ def apply_one(conn: psycopg.Connection, migration: Migration, say: Say) -> None:
     elif migration.name == EVENTS and adoption.is_needed(conn):
         adoption.adopt_columns(conn, say)
         record(mode="adopted")
-    elif migration.fills_adopted_rows and state.was_adopted(conn):
+    elif migration.run == "adopted rows" and state.was_adopted(conn):
         adoption.fill_rows(conn, say)
         in_transaction(conn, partial(adoption.forget_list, conn), partial(record, mode="adopted"))
     else:

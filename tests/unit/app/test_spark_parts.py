@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from outbox.app import part_process
 from outbox.errors import OutboxError
 from outbox.reindex.backfill import IndexLost
 from outbox.reindex.parallel import PartJob
@@ -80,8 +81,8 @@ def engine(monkeypatch: pytest.MonkeyPatch, run: Callable[[], int], master: str 
         assert (settings.database.dsn, job) == (SETTINGS["DATABASE_URL"], JOB)
         yield SimpleNamespace(run=run)
 
-    monkeypatch.setattr(spark_parts, "part_worker", worker)
-    return spark_parts.SparkParts(SETTINGS, 2, master)
+    monkeypatch.setattr(part_process, "part_worker", worker)
+    return spark_parts.SparkParts(SETTINGS, 2, master, part_process.work_on)
 
 
 def ended(made: Any) -> None:
