@@ -146,7 +146,7 @@ def export_form(request: Request) -> Response:
 def prune_form(request: Request, sent: routing.Sent) -> Response:
     """A dry run says how many; only the second button removes, and needs a reason."""
     days, dry = sent.text("older_than_days"), sent.text("run") != "really"
-    asked, acting = routing.audit_filter(request.query_params), sent.actor
+    acting, asked = sent.actor, routing.audit_filter(request.query_params)
     done = sent.at.audit.prune(asked, _days(days), acting, None if dry else sent.reason, dry_run=dry)
     if dry:
         return _page(request, done, days, sent.reason)
