@@ -54,12 +54,7 @@ def only(found: dict[str, list[Finding]], name: str) -> Finding:
 
 
 def test_a_member_that_is_no_worker_of_this_database_takes_events_away(
-    kafka: KafkaDesk,
-    topic: str,
-    group: str,
-    given: dict[str, str],
-    examine: Examine,
-    connection: psycopg.Connection,
+    kafka: KafkaDesk, topic: str, group: str, given: dict[str, str], examine: Examine, connection: psycopg.Connection
 ) -> None:
     settings = KafkaSettings(bootstrap_servers=kafka.url, topic=topic, group=group)
     kafka.produce(topic, [an_event_record("1", 1)])
