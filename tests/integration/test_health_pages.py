@@ -24,7 +24,7 @@ from tests.fixtures.waiting import eventually
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server looks twice a second whether it is to end: half a second of each test."""
+    """A server checks twice a second whether it is to end: half a second of each test."""
     often = partialmethod(PageServer.serve_forever, poll_interval=0.02)
     monkeypatch.setattr(PageServer, "serve_forever", often)
 
