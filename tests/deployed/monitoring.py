@@ -33,8 +33,8 @@ def asked(url: str, path: str, **query: object) -> Any:
     return told["data"]
 
 
-def check(without: frozenset[str]) -> Figures:
-    """Every panel has a series at some time of the run, but those that are named; every rule is evaluated."""
+def check() -> Figures:
+    """Which panels had no series at any time of the run; raises if a query or a rule cannot be evaluated."""
     bare: list[str] = []
     queries = 0
     for name, board in dashboards().items():
@@ -49,8 +49,8 @@ def check(without: frozenset[str]) -> Figures:
                 queries += 1
     rules = [rule for group in asked(PROMETHEUS, "/api/v1/rules")["groups"] for rule in group["rules"]]
     wrong = [f"{rule['name']}: {rule.get('lastError')}" for rule in rules if rule["health"] != "ok"]
-    if set(bare) - without or wrong:
-        raise DeploymentFailed(f"panels without a series: {sorted(set(bare) - without)}; rules: {wrong}")
+    if wrong:
+        raise DeploymentFailed(f"rules: {wrong}")
     return {"queries": queries, "rules": len(rules), "panels_without_series": sorted(bare)}
 
 
