@@ -19,7 +19,8 @@ def play(folder: Path, only_standins: bool) -> tuple[Figures, dict[str, str]]:
         kinds = images.provide(engine, (POSTGRES_IMAGE, ELASTICSEARCH_IMAGE), only_standins)
         env = {name: value for name, value in engine.env.items() if not name.startswith(("OUTBOX_", "ELASTIC_"))}
         # Its image removes what a killed run leaves; there is no package of it, and this engine is emptied anyway.
-        env |= {"OUTBOX_TEST_BACKEND": "containers", "TESTCONTAINERS_RYUK_DISABLED": str(engine.own).lower()}
+        env["OUTBOX_TEST_BACKEND"] = "containers"
+        env.setdefault("TESTCONTAINERS_RYUK_DISABLED", str(engine.own).lower())
         junit, log = folder / "testcontainers.xml", folder / "testcontainers.log"
         junit.unlink(missing_ok=True)
         options = ["-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", f"--junitxml={junit}"]
