@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.deployed import docker_part, kubernetes_part, systemd_part, testcontainers_part
-from tests.deployed.record import Outcome, record
+from tests.deployed.record import Outcome, record, save
 from tests.deployed.shell import ROOT, DeploymentFailed, MissingSoftware, say
 
 PARTS = {
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     for outcome in outcomes:
         print(outcome.line)
     if asked.record:
-        record(outcomes)
+        record(asked.folder / "results")
     words = {outcome.word for outcome in outcomes}
     return 1 if "FAILED" in words else 3 if "MISSING" in words else 0
 
@@ -58,7 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     place = ROOT / "build" / "deployed"
     made.add_argument("--folder", type=Path, default=place, help="where programs and images are kept")
     made.add_argument("--stand-ins", action="store_true", help="ask no registry for images")
-    made.add_argument("--record", action="store_true", help="write the results into docs/reliability/deployed.json")
+    made.add_argument(
+        "--record",
+        action="store_true",
+        help="write every result that is kept in the folder into docs/reliability/deployed.json",
+    )
     made.add_argument(
         "--limit", type=int, default=LIMIT_SECONDS, metavar="S", help="seconds for each part (%(default)s)"
     )
@@ -80,6 +84,7 @@ def _play(name: str, asked: argparse.Namespace) -> Outcome:
     finally:
         signal.alarm(0)
     outcome.seconds = round(time.monotonic() - began)
+    save(outcome, asked.folder / "results")
     return outcome
 
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,9 +39,16 @@ def commit() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
-def record(outcomes: Sequence[Outcome], path: Path = RECORD) -> None:
-    """A part that was not run now keeps its entry."""
+def save(outcome: Outcome, folder: Path) -> None:
+    """Beside the programs, so that a run which was not to be recorded can still be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{outcome.part}.json").write_text(json.dumps(asdict(outcome), indent=1) + "\n")
+
+
+def record(folder: Path, path: Path = RECORD) -> None:
+    """Every result of the folder; a part without one keeps its entry."""
     kept = json.loads(path.read_text()) if path.exists() else {}
-    kept |= {outcome.part: asdict(outcome) for outcome in outcomes if outcome.word != "MISSING"}
+    found = [json.loads(each.read_text()) for each in sorted(folder.glob("*.json"))]
+    kept |= {outcome["part"]: outcome for outcome in found if outcome["word"] != "MISSING"}
     path.write_text(json.dumps(kept, indent=1) + "\n")
     say(f"recorded in {path.name}: commit it")

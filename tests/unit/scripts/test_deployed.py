@@ -8,7 +8,7 @@ import pytest
 
 from tests.deployed.__main__ import PARTS, main
 from tests.deployed.images import BUILT, STANDINS
-from tests.deployed.record import Outcome, record
+from tests.deployed.record import Outcome, record, save
 from tests.deployed.systemd_part import SECRETS
 from tests.fixtures.deployment import DEPLOY, ROOT, read_yaml
 from tests.fixtures.servers import ELASTICSEARCH_IMAGE, POSTGRES_IMAGE
@@ -19,9 +19,13 @@ def outcome(part: str, word: str = "passed", commit: str = "abc1234") -> Outcome
 
 
 def test_a_part_that_was_not_run_keeps_its_entry(tmp_path: Path) -> None:
-    path = tmp_path / "deployed.json"
-    record([outcome("docker"), outcome("systemd")], path)
-    record([outcome("docker", commit="def5678"), outcome("systemd", "MISSING")], path)
+    path, results = tmp_path / "deployed.json", tmp_path / "results"
+    for made in (outcome("docker"), outcome("systemd")):
+        save(made, results)
+    record(results, path)
+    for made in (outcome("docker", commit="def5678"), outcome("systemd", "MISSING")):
+        save(made, results)
+    record(results, path)
     kept = json.loads(path.read_text())
     assert {part: entry["commit"] for part, entry in kept.items()} == {"docker": "def5678", "systemd": "abc1234"}
 
