@@ -11,7 +11,8 @@ from tests.deployed.record import Outcome, record, save
 from tests.deployed.shell import ROOT, DeploymentFailed, MissingSoftware, say
 
 PARTS = {
-    "docker": (docker_part.play, "the compose files, with the table and with Kafka, and the Prometheus of them"),
+    "docker": (docker_part.play, "docker-compose.infra.yml: scenario, dashboards, alerts"),
+    "kafka": (docker_part.play_kafka, "with docker-compose.kafka.yml: the events go through the log and Kafka"),
     "testcontainers": (testcontainers_part.play, "tests/contract and tests/integration on servers of the engine"),
     "systemd": (systemd_part.play, "the units under systemd as pid 1: hardening, credentials, watchdog"),
     "kubernetes": (kubernetes_part.play, "every overlay and the chart before a real API server, restricted"),
@@ -76,7 +77,8 @@ def _play(name: str, asked: argparse.Namespace) -> Outcome:
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(asked.limit)
     try:
-        outcome.figures, outcome.versions = PARTS[name][0](asked.folder.resolve(), asked.stand_ins)
+        # Both are filled as it goes on: what was found before a failure is kept.
+        PARTS[name][0](asked.folder.resolve(), asked.stand_ins, outcome.figures, outcome.versions)
     except MissingSoftware as missing:
         outcome.word, outcome.detail = "MISSING", str(missing)
     except (DeploymentFailed, TooLate) as failed:

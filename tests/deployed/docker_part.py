@@ -1,25 +1,19 @@
-"""Owns the part `docker`, in the order in which it is played."""
+"""Owns the parts `docker` and `kafka`: the compose files, with the table and with Kafka."""
 
 from pathlib import Path
 
 from tests.deployed import compose
 from tests.deployed.engine import docker_engine
-from tests.deployed.scenario import Figures
-from tests.deployed.shell import DeploymentFailed, say
-
-# Panels of what neither run does, such as webhooks.
-NOWHERE: frozenset[str] = frozenset()
+from tests.deployed.scenario import Figures, Versions
 
 
-def play(folder: Path, only_standins: bool) -> tuple[Figures, dict[str, str]]:
+def play(folder: Path, only_standins: bool, figures: Figures, versions: Versions) -> None:
     with docker_engine(folder) as engine:
-        kinds = compose.prepare(engine, only_standins)
-        say("   the table")
-        figures: Figures = {"table": compose.play(engine)}
-        say("   Kafka")
-        figures["kafka"] = compose.play_kafka(engine)
-        bare = [set(figures[run]["monitoring"]["panels_without_series"]) for run in ("table", "kafka")]
-        figures["panels_without_series"] = sorted(bare[0] & bare[1])
-        if strange := bare[0] & bare[1] - NOWHERE:
-            raise DeploymentFailed(f"panels without a series in both runs: {sorted(strange)}")
-        return figures, {**engine.versions, "images": kinds}
+        versions |= {**engine.versions, "images": compose.prepare(engine, only_standins)}
+        compose.play(engine, figures)
+
+
+def play_kafka(folder: Path, only_standins: bool, figures: Figures, versions: Versions) -> None:
+    with docker_engine(folder) as engine:
+        versions |= {**engine.versions, "images": compose.prepare(engine, only_standins)}
+        compose.play_kafka(engine, figures)

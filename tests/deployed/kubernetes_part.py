@@ -15,7 +15,7 @@ import yaml
 from outbox.embedded.process import free_port
 from tests.deployed import golang
 from tests.deployed.debian import fetch_programs
-from tests.deployed.scenario import Figures
+from tests.deployed.scenario import Figures, Versions
 from tests.deployed.shell import DeploymentFailed, MissingSoftware, await_until, run, say
 from tests.fixtures.deployment import read_all_yaml
 from tests.fixtures.helm import CHART, KUBERNETES, NAMESPACES, by_name, expected, rendered
@@ -25,7 +25,7 @@ RESTRICTED = ("enforce", "warn", "audit")
 README = KUBERNETES / "README.md"
 
 
-def play(folder: Path, only_standins: bool) -> tuple[Figures, dict[str, str]]:
+def play(folder: Path, only_standins: bool, figures: Figures, versions: Versions) -> None:
     del only_standins  # it needs no image
     if not shutil.which("kubectl"):
         raise MissingSoftware("kubectl: tried the PATH")
@@ -33,7 +33,9 @@ def play(folder: Path, only_standins: bool) -> tuple[Figures, dict[str, str]]:
     programs = golang.kubernetes(folder, "kube-apiserver")
     etcd = shutil.which("etcd") or fetch_programs(folder, ("etcd-server",)) / "usr" / "bin" / "etcd"
     with cluster(folder / "cluster", Path(etcd), programs) as server:
-        figures: Figures = {"custom_resources": _definitions(server, folder)}
+        versions |= {"kubernetes": golang.KUBERNETES, "helm": golang.HELM, "keda": golang.KEDA}
+        versions["prometheus-operator"] = golang.OPERATOR
+        figures["custom_resources"] = _definitions(server, folder)
         for namespace in sorted(set(NAMESPACES.values())):
             server.kubectl("create", "namespace", namespace)
             labels = [f"pod-security.kubernetes.io/{mode}=restricted" for mode in RESTRICTED]
@@ -46,8 +48,6 @@ def play(folder: Path, only_standins: bool) -> tuple[Figures, dict[str, str]]:
             "pods_under_restricted": _pods(server),
             "secrets": _examples(server),
         }
-        versions = {"kubernetes": golang.KUBERNETES, "helm": golang.HELM, "keda": golang.KEDA}
-        return figures, {**versions, "prometheus-operator": golang.OPERATOR}
 
 
 class ApiServer:

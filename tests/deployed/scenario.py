@@ -12,6 +12,7 @@ from labs.client import connect
 from tests.deployed.shell import DeploymentFailed, await_until, say
 
 Figures = dict[str, Any]
+Versions = dict[str, str]
 
 TABLES = """
 create table notes (id bigint generated always as identity primary key, title text not null, price numeric not null);
@@ -60,8 +61,7 @@ class Site(Protocol):
     def restart_search(self) -> None: ...
 
 
-def play(site: Site) -> Figures:
-    figures: Figures = {}
+def play(site: Site, figures: Figures) -> None:
     for name, act in (
         ("a thousand changes", thousand_changes),
         ("search", _search),
@@ -75,7 +75,6 @@ def play(site: Site) -> Figures:
         began = time.monotonic()
         figures[name] = {**act(site), "seconds": round(time.monotonic() - began, 1)}
         say(f"   {name}: {figures[name]}")
-    return figures
 
 
 def prepare(site: Site) -> None:

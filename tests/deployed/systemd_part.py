@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.deployed import compose, images, scenario
 from tests.deployed.debian import install, mirror, require_root
 from tests.deployed.engine import docker_engine
-from tests.deployed.scenario import Figures, execute
+from tests.deployed.scenario import Figures, Versions, execute
 from tests.deployed.shell import ROOT, DeploymentFailed, await_until, run, say
 
 SUITE = "bookworm"  # systemd 252 boots on the older control groups too
@@ -31,19 +31,19 @@ SECRETS = {
 }
 
 
-def play(folder: Path, only_standins: bool) -> tuple[Figures, dict[str, str]]:
+def play(folder: Path, only_standins: bool, figures: Figures, versions: Versions) -> None:
     require_root("systemd as pid 1")
     install({"systemd-nspawn": "systemd-container", "mmdebstrap": "mmdebstrap"})
     root = _root(folder)
     with docker_engine(folder) as engine:
         images.provide(engine, ("postgres:18.1", "elasticsearch:8.14.1"), only_standins)
         with compose.up(engine, compose.INFRA, services=("db", "es")) as servers, booted(root) as machine:
+            versions |= {"systemd": machine.run("systemctl", "--version").split()[1], **engine.versions}
             site = Systemd(machine, servers)
-            figures = _installed(site)
+            figures |= _installed(site)
             scenario.prepare(site)
-            figures |= scenario.play(site) | _watched(site)
-            version = machine.run("systemctl", "--version").split("\n", 1)[0]
-            return figures, {"systemd": version.split()[1], **engine.versions}
+            figures |= _watched(site)
+            scenario.play(site, figures)
 
 
 def _root(folder: Path) -> Path:
