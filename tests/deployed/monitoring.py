@@ -5,7 +5,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,19 @@ class Seen:
     def resolved(self) -> set[str]:
         return self.fired - self.active
 
-    def await_fired(self, name: str) -> None:
-        await_until(lambda: name in self.fired, f"the alert {name}", 60)
+    def await_fired(self, name: str) -> bool:
+        return self._await(lambda: name in self.fired, 60)
 
-    def await_resolved(self, name: str) -> None:
-        await_until(lambda: name in self.resolved, f"the end of the alert {name}", 120)
+    def await_resolved(self, name: str) -> bool:
+        return self._await(lambda: name in self.resolved, 120)
+
+    @staticmethod
+    def _await(probe: Callable[[], bool], within: float) -> bool:
+        try:
+            await_until(probe, "an alert", within)
+        except DeploymentFailed:
+            return False
+        return True
 
     def _watch(self) -> None:
         while not self._stopping.wait(1):
