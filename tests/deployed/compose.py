@@ -6,7 +6,7 @@ import signal
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ EXPECTED_WARNINGS = {"transport", "failed"}
 KAFKA_PANELS = frozenset({"internals: Connector", "internals: Oldest record", "internals: Slot of the event log"})
 # Of what no run does: a webhook, and rows that are older than the retention.
 NO_PANELS = frozenset({"internals: Webhook deliveries per second", "internals: Rows pruned per second"})
+Act = Callable[[], object]
 READY = "import urllib.request as u; u.urlopen('http://127.0.0.1:9108/readyz', timeout=3)"
 
 
@@ -167,22 +168,18 @@ def play(engine: Engine, figures: Figures) -> None:
 def provoke(stack: Compose, seen: monitoring.Seen) -> Figures:
     """Provokes what takes seconds and did not fire yet; the others need minutes or days, which promtool simulates."""
     by = ("--by", "deployed", "--reason", "to see the alert")
-    first = stack.projectors()[0]
-    late = []
-    for name, act, undo in (
+    engine, first = stack.engine, stack.projectors()[0]
+    late: list[str] = []
+    steps: list[tuple[str, Act, Act]] = [
         ("OutboxPaused", lambda: stack.operator("pause", *by), lambda: stack.operator("resume", *by)),
-        (
-            "OutboxInstanceDown",
-            lambda: stack.engine.docker("pause", first),
-            lambda: stack.engine.docker("unpause", first),
-        ),
-        ("OutboxConsoleRefusals", _wrong_tokens, None),
-        ("OutboxReplayFailingAgain", lambda: _replay(stack, *by), None),
-    ):
+        ("OutboxInstanceDown", lambda: engine.docker("pause", first), lambda: engine.docker("unpause", first)),
+        ("OutboxConsoleRefusals", _wrong_tokens, lambda: None),
+        ("OutboxReplayFailingAgain", lambda: _replay(stack, *by), lambda: None),
+    ]
+    for name, act, undo in steps:
         act()
         late += [] if seen.await_fired(name) else [f"{name} did not fire"]
-        if undo:
-            undo()
+        undo()
     stack.operator("flush", "--entity-type", "article", "--expect", "1", *by, "--approved-by", "nobody", "--yes")
     ending = ("OutboxPaused", "OutboxInstanceDown", "OutboxFailedEvents", "OutboxDown")
     late += [f"{name} did not end" for name in ending if not seen.await_resolved(name)]
