@@ -4,6 +4,8 @@ import argparse
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.deployed import docker_part, kubernetes_part, systemd_part, testcontainers_part
@@ -37,8 +39,6 @@ class TooLate(BaseException):
 def main(arguments: list[str]) -> int:
     asked = _parser().parse_args(arguments)
     names = list(PARTS) if "all" in asked.parts else list(dict.fromkeys(asked.parts))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     outcomes = [_play(name, asked) for name in names]
     for outcome in outcomes:
         print(outcome.line)
@@ -74,25 +74,35 @@ def _play(name: str, asked: argparse.Namespace) -> Outcome:
     say(f"== {name}")
     outcome = Outcome.begun(name)
     began = time.monotonic()
-    signal.signal(signal.SIGALRM, _late)
-    signal.alarm(asked.limit)
     try:
-        # Both are filled as it goes on: what was found before a failure is kept.
-        PARTS[name][0](asked.folder.resolve(), asked.stand_ins, outcome.figures, outcome.versions)
+        with _limit(asked.limit):
+            # Both are filled as it goes on: what was found before a failure is kept.
+            PARTS[name][0](asked.folder.resolve(), asked.stand_ins, outcome.figures, outcome.versions)
     except MissingSoftware as missing:
         outcome.word, outcome.detail = "MISSING", str(missing)
     except (DeploymentFailed, TooLate) as failed:
         outcome.word, outcome.detail = "FAILED", str(failed)
-    finally:
-        signal.alarm(0)
     outcome.seconds = round(time.monotonic() - began)
     save(outcome, asked.folder / "results")
     return outcome
 
 
-def _late(*_: object) -> None:
-    raise TooLate("not done within its limit")
+@contextmanager
+def _limit(seconds: int) -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise TooLate("not done within its limit")
+
+    handler = signal.signal(signal.SIGALRM, late)
+    rest, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, rest)
+        signal.signal(signal.SIGALRM, handler)
 
 
 if __name__ == "__main__":
+    # Both take everything down; a shell starts what is in its background with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

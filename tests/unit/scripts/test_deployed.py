@@ -9,6 +9,7 @@ import pytest
 from tests.deployed.__main__ import PARTS, main
 from tests.deployed.images import BUILT, STANDINS
 from tests.deployed.record import Outcome, record, save
+from tests.deployed.shell import DeploymentFailed, run
 from tests.deployed.systemd_part import SECRETS
 from tests.fixtures.deployment import DEPLOY, ROOT, read_yaml
 from tests.fixtures.servers import ELASTICSEARCH_IMAGE, POSTGRES_IMAGE
@@ -53,3 +54,23 @@ def test_the_help_names_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert left.value.code == 0
     shown = capsys.readouterr().out
     assert all(part in shown for part in PARTS)
+
+
+def test_without_an_engine_and_root_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tests.deployed.engine.ask", lambda *_, **__: "")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert main(["docker", "--folder", str(tmp_path)]) == 3
+    kept = json.loads((tmp_path / "results" / "docker.json").read_text())
+    assert kept["word"] == "MISSING"
+    assert "Docker engine" in kept["detail"]
+
+
+def test_an_engine_without_compose_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tests.deployed.engine.ask", lambda *words, **_: "28" if words[1] == "info" else "")
+    assert main(["docker", "--folder", str(tmp_path)]) == 3
+    assert "compose" in json.loads((tmp_path / "results" / "docker.json").read_text())["detail"]
+
+
+def test_a_command_that_hangs_ends_at_its_limit() -> None:
+    with pytest.raises(DeploymentFailed, match="not done within"):
+        run("sleep", "60", limit=0.2)
