@@ -14,7 +14,7 @@ from tests.fixtures.deployment import ROOT, read_yaml, shutdown_grace_seconds
 COMPOSE: Any = read_yaml(ROOT / "docker-compose.infra.yml")
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-APP = ["migrate", "projector", "console"]
+APP = ["migrate", "index", "projector", "console"]
 SQL = ["logins", "sample"]
 
 
@@ -79,6 +79,25 @@ def test_our_containers_are_read_only_powerless_and_stop_in_time(name: str) -> N
     assert service["stop_grace_period"] == f"{shutdown_grace_seconds() + 10}s"
     assert service["environment"]["OUTBOX_SHUTDOWN_GRACE_SECONDS"] == str(shutdown_grace_seconds())
     assert set(service["environment"]) <= set(known_names())
+
+
+def test_the_showcase_follows_our_own_advice() -> None:
+    """An alias with mappings of its own before the first event, and no attempts spent in an outage."""
+    [command] = SERVICES["index"]["entrypoint"][2:]
+    path = command.rpartition(" ")[2]
+    assert command == f"outbox index check || outbox index create --mappings {path}"
+    [mount] = SERVICES["index"]["volumes"]
+    assert mount == f"./deploy/compose/mappings.json:{path}:ro"
+    for name in ("projector", "console"):
+        assert SERVICES[name]["depends_on"]["index"] == {"condition": "service_completed_successfully"}
+    assert SERVICES["projector"]["environment"]["OUTBOX_OUTAGE_POLICY"] == "pause"
+
+
+def test_the_sample_writes_by_the_function_that_knows_of_the_event_log() -> None:
+    """With Kafka `migrate --log` makes it write to the log; an INSERT would pass Kafka by."""
+    sample = (ROOT / "deploy" / "compose" / "sample.sql").read_text()
+    assert "outbox_enqueue(" in sample
+    assert "insert into" not in sample
 
 
 @pytest.mark.parametrize("name", SERVICES)
