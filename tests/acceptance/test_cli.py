@@ -12,7 +12,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.store.schema.migrate import LOCK_KEY
-from tests.fixtures.commands import Called, Outbox, call
+from tests.fixtures.commands import Called, Outbox, call, refused
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import EventTable
@@ -20,15 +20,6 @@ from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.starting import COLD
 
 AWAY = "postgresql://u:hunter2@127.0.0.1:1/d"
-
-
-def refused(called: Called, code: int, *words: str) -> None:
-    assert called.code == code, called
-    assert called.out == ""
-    assert "Traceback" not in called.err
-    assert "hunter2" not in called.err
-    for word in words:
-        assert word in called.err, called.err
 
 
 # Wrong or missing settings
@@ -67,8 +58,8 @@ AWAY_COMMANDS = [["status"], ["list"], ["migrate", "--no-wait"], ["attach", "t",
 
 
 @pytest.mark.parametrize("command", AWAY_COMMANDS)
-def test_a_database_that_is_down_is_75(outbox: Outbox, command: list[str]) -> None:
-    refused(outbox(*command, DATABASE_URL=AWAY), 75, "PostgreSQL does not answer", "refused")
+def test_a_database_that_is_down_is_75(outbox_here: Outbox, command: list[str]) -> None:
+    refused(outbox_here(*command, DATABASE_URL=AWAY), 75, "PostgreSQL does not answer", "refused")
 
 
 def test_migrate_waits_for_the_database_and_for_one_that_goes_away_again(
@@ -112,18 +103,18 @@ def test_a_database_without_the_schema_is_78_and_names_the_command(outbox: Outbo
         assert "outbox migrate" in refused_as.err
 
 
-def test_elasticsearch_down_is_75_where_it_is_needed(outbox: Outbox) -> None:
+def test_elasticsearch_down_is_75_where_it_is_needed(outbox_here: Outbox) -> None:
     for command in (["index", "check"], ["index", "create", "x"]):
-        away = outbox(*command, ELASTIC_URL="http://127.0.0.1:1")
+        away = outbox_here(*command, ELASTIC_URL="http://127.0.0.1:1")
         refused(away, 75, "The search server does not answer")
         assert "Detail: no connection to 127.0.0.1:1: Connection refused" in away.err
 
 
-def test_another_product_is_refused_with_78_and_nothing_is_written(outbox: Outbox) -> None:
+def test_another_product_is_refused_with_78_and_nothing_is_written(outbox_here: Outbox) -> None:
     other = answer(200, b'{"version": {"distribution": "another", "number": "2.11.0"}}', headers="")
     with scripted(lambda _: other, lambda _: other) as server:
         for command in (["index", "check"], ["index", "create", "x"]):
-            refused(outbox(*command, ELASTIC_URL=server.url), 78, "neither Elasticsearch nor OpenSearch")
+            refused(outbox_here(*command, ELASTIC_URL=server.url), 78, "neither Elasticsearch nor OpenSearch")
         assert {request.method for request in server.requests} <= {"GET", "HEAD"}
 
 
@@ -197,14 +188,14 @@ def test_a_real_process_exits_with_2_as_well(outbox: Outbox) -> None:
     refused(outbox("show", "not-a-uuid", cold=True), 2, "is a uuid")
 
 
-def test_an_unknown_event_is_1(outbox: Outbox) -> None:
-    refused(outbox("show", "00000000-0000-0000-0000-000000000000"), 1, "outbox list")
+def test_an_unknown_event_is_1(outbox_here: Outbox) -> None:
+    refused(outbox_here("show", "00000000-0000-0000-0000-000000000000"), 1, "outbox list")
 
 
 # Data
 
 
-def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: EventTable) -> None:
+def test_every_command_that_prints_data_prints_json(outbox_here: Outbox, queue: EventTable) -> None:
     id = queue.produce(payload='{"big": 12345678901234567890}')
     queue.connection.execute("create table things (id int primary key)")
     for command in (
@@ -222,10 +213,10 @@ def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: Event
         ["resume", "--by", "me", "--reason", "x"],
         ["explain-error", '{"index": {"status": 200}}'],
     ):
-        called = outbox(*command, "--json")
+        called = outbox_here(*command, "--json")
         assert called.code == 0, called
         assert called.json is not None
-    assert '"payload": {"big": 12345678901234567890}' in outbox("show", str(id), "--json").out
+    assert '"payload": {"big": 12345678901234567890}' in outbox_here("show", str(id), "--json").out
 
 
 def test_a_doctor_with_a_problem_exits_with_1_and_its_json_says_which(outbox: Outbox, queue: EventTable) -> None:
@@ -262,7 +253,7 @@ def test_one_row_becomes_one_document_by_commands_alone(
     env = {**servers, "DATABASE_URL": empty_database, "ELASTIC_INDEX": absent_index}
 
     def step(*args: str) -> Called:
-        called = call(*args, env=env, cold=True)
+        called = call(*args, env=env)
         assert called.code == 0, called
         return called
 
@@ -274,7 +265,7 @@ def test_one_row_becomes_one_document_by_commands_alone(
         connection.execute("create table articles (id int primary key, title text, price numeric)")
         attach = ("attach", "articles", "--type", "article", "--id", "id")
         assert "these events wait until it is created" in step(*attach).err
-        lacking = call(*attach, "--document", "row", env=env, cold=True)
+        lacking = call(*attach, "--document", "row", env=env)
         refused(lacking, 2, "there is no view search_documents")
         connection.execute(lacking.err[lacking.err.index("create view") :].encode())
         step(*attach, "--document", "row")

@@ -42,13 +42,18 @@ def test_the_floor_follows_the_claims_and_only_the_timer_goes_back_to_nothing() 
     assert [orders.fresh(2).floor for _ in range(3)] == [0, 11, 11], "one lane of the process, not all of them"
 
 
-def test_a_full_claim_from_nothing_lowers_the_floor_to_rows_that_were_committed_late() -> None:
+@pytest.mark.parametrize(
+    ("high", "late", "floor"),
+    [([1_000, 1_001], [5, 6], 6), ([900_000], [7], 7)],
+    ids=["rows that were committed late", "a floor that was too high"],
+)
+def test_a_claim_from_nothing_lowers_the_floor_to_what_it_finds(high: list[int], late: list[int], floor: int) -> None:
     clock = Time()
     orders = Orders(clock, 2)
-    answer(orders, orders.fresh(2), 1_000, 1_001)
+    answer(orders, orders.fresh(2), *high)
     clock.passes(3)
-    answer(orders, orders.fresh(2), 5, 6)
-    assert orders.fresh(2).floor == 6
+    answer(orders, orders.fresh(2), *late)
+    assert orders.fresh(2).floor == floor
 
 
 def test_the_claim_from_nothing_comes_less_often_while_it_is_slow() -> None:
@@ -78,15 +83,6 @@ def test_a_seq_that_a_producer_wrote_itself_does_not_lift_the_floor_over_all_oth
     assert orders.fresh(3).floor == 5_000_000_001
     answer(orders, orders.fresh(3), 5_000_000_009)
     assert orders.fresh(3).floor == 5_000_000_009
-
-
-def test_a_floor_that_is_too_high_comes_down_by_the_timer() -> None:
-    clock = Time()
-    orders = Orders(clock, 3)
-    answer(orders, orders.fresh(3), 900_000)
-    clock.passes(3)
-    answer(orders, orders.fresh(3), 7)
-    assert orders.fresh(3).floor == 7
 
 
 def test_each_type_has_a_floor_of_its_own() -> None:
@@ -119,13 +115,11 @@ def test_retries_take_half_of_a_batch_while_fresh_rows_wait_and_all_of_it_when_n
 # Suspects
 
 
-def test_suspects_are_asked_for_fifty_five_and_one_at_a_time() -> None:
-    asked = Orders(Time(), 500).suspects()
-    assert [(order.suspects, order.limit) for order in asked] == [(1, 50), (2, 5), (3, 1)]
-
-
-def test_suspects_never_come_in_larger_batches_than_the_setting() -> None:
-    assert [order.limit for order in Orders(Time(), 3).suspects()] == [3, 3, 1]
+@pytest.mark.parametrize(("most", "asked"), [(500, [(1, 50), (2, 5), (3, 1)]), (3, [(1, 3), (2, 3), (3, 1)])])
+def test_suspects_are_asked_for_fifty_five_and_one_at_a_time_and_never_more_than_the_setting(
+    most: int, asked: list[tuple[int, int]]
+) -> None:
+    assert [(order.suspects, order.limit) for order in Orders(Time(), most).suspects()] == asked
 
 
 def test_a_process_asks_for_suspects_once_per_second_until_it_finds_some() -> None:

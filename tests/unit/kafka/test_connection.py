@@ -21,18 +21,14 @@ def settings(**values: object) -> KafkaSettings:
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_nothing_is_committed_and_no_offset_is_chosen_by_the_client(protocol: str) -> None:
-    found = consumer_options(settings(group_protocol=protocol), client="w1")
-    assert (found["enable.auto.commit"], found["enable.auto.offset.store"]) == (False, False)
-    assert found["auto.offset.reset"] == "error"
-    assert found["isolation.level"] == "read_committed"
-
-
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
 @pytest.mark.parametrize("prefetch_bytes", [65_536, 16_777_216, 1_073_741_824])
-def test_librdkafka_takes_what_may_be_set(protocol: str, prefetch_bytes: int) -> None:
+def test_librdkafka_takes_what_may_be_set_and_neither_commits_nor_chooses_an_offset(
+    protocol: str, prefetch_bytes: int
+) -> None:
     """It checks its options when a consumer is made; no broker is asked for that."""
     found = consumer_options(settings(group_protocol=protocol, prefetch_bytes=prefetch_bytes), client="w1")
+    assert (found["enable.auto.commit"], found["enable.auto.offset.store"]) == (False, False)
+    assert (found["auto.offset.reset"], found["isolation.level"]) == ("error", "read_committed")
     Consumer(found | {"log_level": 0}).close()
 
 

@@ -202,14 +202,9 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
 ]
 # Facts that show only as a metric or on /readyz.
 SILENT = {
-    facts.Beat,
-    facts.BacklogSampled,
-    facts.PrunePassed,
-    facts.SchemaChecked,
-    facts.SinkProbed,
-    facts.StreamSampled,
+    facts.Beat, facts.BacklogSampled, facts.PrunePassed, facts.SchemaChecked, facts.SinkProbed, facts.StreamSampled,
     facts.StreamSeen,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("fact", "event", "fields"), LINES, ids=lambda part: part if isinstance(part, str) else "")
