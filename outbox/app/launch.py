@@ -17,7 +17,7 @@ def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, 
     shown.beats.expect("start")
     pages = health_pages.start(settings.http.metrics_host, settings.http.metrics_port, settings.http.port, shown)
     watchdog = Watchdog(Notifier(), shown.alive, shown.line)
-    watchdog.start()  # READY: a host whose database is down boots, and shows what is waited for
+    watchdog.start()  # READY: a host whose database is down boots
     try:
         # Drivers, metrics and logs are 0.6 s of CPU, twice what comes before: a probe is answered meanwhile.
         from outbox.app.daemon import project  # noqa: PLC0415
