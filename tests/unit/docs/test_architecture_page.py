@@ -37,7 +37,7 @@ def test_every_room_and_every_module_of_a_room_exists() -> None:
 
 
 def test_every_file_of_the_four_paths_exists() -> None:
-    named = [name for _, files in rows("Four paths through the files") for name in NAMED.findall(files)]
+    named = [name for _, files in rows("Paths through the files") for name in NAMED.findall(files)]
     assert len(named) > 30
     assert [name for name in named if not exists(PACKAGE / name)] == []
 
