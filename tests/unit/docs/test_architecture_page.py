@@ -96,7 +96,7 @@ HELD = {
         "unit/telemetry/test_health.py::a_chore_that_hangs_restarts_no_daemon_and_is_named",
         "acceptance/test_frozen_database.py::liveness_does_not_depend_on_a_database_that_answers_nothing",
     ),
-    "No part asks PostgreSQL while": (
+    "No server is asked while the worker": (
         "acceptance/test_terminated_starts.py::no_start_ends_with_an_error_while_its_connections_are_terminated",
     ),
     "No settle, renewal or release waits": (
