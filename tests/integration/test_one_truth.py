@@ -248,6 +248,24 @@ def test_a_batch_under_a_declaration_that_changed_meanwhile_is_done_again(viewed
     assert (audited["was"]["kept_by"], audited["now"]["kept_by"]) == ("payload", "view")
 
 
+def test_a_delete_of_a_new_type_is_done_again_if_a_first_event_declared_it_meanwhile(viewed: Shop) -> None:
+    """The model found it: docs/model/Declarations.tla. A declaration by an event raises no revision, and a producer's
+    version is above every drawn one."""
+    id = viewed.queue.produce("1", "delete", entity_type="article", payload=None, event_version=5_000)
+
+    def a_colleague_is_faster() -> None:
+        viewed.add("1")
+        viewed.types.declare({"article": BY_VIEW}, "a colleague")
+        viewed.sink.documents["articles", "article:1"] = (3, b'{"title": "one"}')
+
+    viewed.sink.before = a_colleague_is_faster
+    viewed.worker.run()
+    row = viewed.queue.row(id)
+    assert (row.status, row.attempts, viewed.document("1")) == ("pending", 0, None)
+    viewed.worker.run()
+    assert (viewed.queue.row(id).status, viewed.document("1")) == ("done", {"title": "one"})
+
+
 def test_an_older_program_cannot_claim_once_the_upgrade_is_finished(shop: Shop) -> None:
     """Its lease has no revision. Where no worker was ever here, from the first migration on."""
     from psycopg.errors import NotNullViolation
