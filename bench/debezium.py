@@ -22,7 +22,7 @@ from outbox.app.up_kafka import PARTITIONS, capture_log
 from outbox.config.load import load_settings
 from outbox.embedded import EmbeddedConnect, EmbeddedKafka, EmbeddedStream
 from outbox.kafka.connector import configuration
-from outbox.kafka.plan import connector_plan
+from outbox.kafka.connector_settings import connector_plan
 
 EVENTS, CHUNK = 50_000, 100  # events of a transaction: a producer writes few at once, a load many
 RATE, PACED = 100, 2_000

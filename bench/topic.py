@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.worker import LOG, Daemons
 from outbox.config import KafkaSettings
-from outbox.kafka.offsets import KafkaOffsets
+from outbox.kafka.group_progress import KafkaOffsets
 
 REPLY_SECONDS = 30.0
 OLDER_SECONDS = 60  # than their rows: so every batch is one of a backlog, and is checked against deletes

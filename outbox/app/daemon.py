@@ -25,7 +25,6 @@ from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
-from outbox.daemon.lookups import Lookups
 from outbox.daemon.memory import allowed_bytes, warn_of_limit
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
@@ -33,6 +32,7 @@ from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import Enrolment, Step
 from outbox.daemon.systemd import Notifier
 from outbox.daemon.upkeep import CoverageWatch, SequenceWatch, Upkeep, VerificationNews
+from outbox.daemon.view_trust import Lookups
 from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown, SchemaMismatch
 from outbox.facts import Announcer, SchemaChecked
 from outbox.policy.audit import Actor, Source
@@ -68,7 +68,7 @@ from outbox.telemetry.rollup import Rollup
 from outbox.web.health import HealthState
 
 if TYPE_CHECKING:
-    from outbox.kafka.joining import Streaming
+    from outbox.kafka.stream_lanes import Streaming
 
 clock = time.monotonic
 # A lane that comes back from a server gets Python's lock from one that computes after this time, 5 ms by default. Six
@@ -281,7 +281,7 @@ class Wiring:
         if self.settings.source != "kafka":
             return None
         # Late import: the client of Kafka is installed only where it is used.
-        from outbox.kafka.joining import streaming  # noqa: PLC0415
+        from outbox.kafka.stream_lanes import streaming  # noqa: PLC0415
 
         stream = streaming(
             self.settings,

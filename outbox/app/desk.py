@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from outbox.config import Settings
-from outbox.kafka.stream_mark import StreamMark
+from outbox.kafka.settle_wait import StreamMark
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
@@ -87,7 +87,7 @@ def stream_offsets(settings: Settings) -> StreamOffsets | None:
     """Late import: the client of Kafka is installed only where it is used. It connects when it is asked."""
     if settings.source != "kafka":
         return None
-    from outbox.kafka.offsets import KafkaOffsets  # noqa: PLC0415
+    from outbox.kafka.group_progress import KafkaOffsets  # noqa: PLC0415
 
     return KafkaOffsets(settings.kafka)
 

@@ -9,8 +9,8 @@ from psycopg.conninfo import conninfo_to_dict
 from outbox.app import desk
 from outbox.config import Settings
 from outbox.errors import DatabaseDown
+from outbox.kafka.connector_settings import connector_check, connector_plan
 from outbox.kafka.findings import StreamExam
-from outbox.kafka.plan import connector_check, connector_plan
 from outbox.ops.doctor.database import DoctorSettings, replica
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
 from outbox.ops.doctor.transport import LoginAddresses, transport

@@ -18,14 +18,14 @@ from outbox.app.doctor import open_index_desk
 from outbox.app.up_kafka import capture_log, check_kafka, stream_settings
 from outbox.config import Settings, load_settings
 from outbox.embedded import EmbeddedStack, EmbeddedStream
-from outbox.embedded.account import Account
 from outbox.embedded.connect_api import USER as CONNECT_USER
 from outbox.embedded.folders import make_folder
 from outbox.embedded.postgres import for_people
-from outbox.embedded.private import new_file
 from outbox.embedded.process import Command, SupervisedProcess, await_free, claim_port, free_port, tail
 from outbox.embedded.products import ELASTICSEARCH, release_of
+from outbox.embedded.safe_files import new_file
 from outbox.embedded.sample import SampleProducer
+from outbox.embedded.server_account import Account
 from outbox.errors import OutboxError
 from outbox.ops.status import QueueStatus
 from outbox.policy.redact import redact_dsn

@@ -14,7 +14,7 @@ from outbox.embedded.errors import EmbeddedServerFailed
 from outbox.embedded.process import tail
 from outbox.errors import KafkaClientMissing, UsageError
 from outbox.kafka.connector import LARGEST_RECORD_BYTES, configuration
-from outbox.kafka.plan import connector_plan
+from outbox.kafka.connector_settings import connector_plan
 from outbox.store.pool import plain_dsn
 
 PARTITIONS: Final = 4

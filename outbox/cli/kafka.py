@@ -10,7 +10,7 @@ from outbox.cli.doctor import leave_by, print_findings
 from outbox.errors import UsageError
 from outbox.kafka.connector import configuration
 from outbox.kafka.connector import properties as as_properties
-from outbox.kafka.plan import connector_check, connector_plan
+from outbox.kafka.connector_settings import connector_check, connector_plan
 
 commands = typer.Typer()
 kafka = typer.Typer(no_args_is_help=True, help="Configure and check the connector that brings the event log to Kafka.")

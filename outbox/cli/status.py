@@ -13,7 +13,7 @@ import typer
 from outbox import cli
 from outbox.cli import Json, flag
 from outbox.errors import DependencyDown, PartlyDone, UsageError
-from outbox.kafka.capture import await_capture
+from outbox.kafka.capture_wait import await_capture
 from outbox.ops.status import QueueStatus, StreamStatus, TypeCounts, Waited, age, in_fanouts, wait_until_caught_up
 
 if TYPE_CHECKING:

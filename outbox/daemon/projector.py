@@ -32,8 +32,8 @@ from outbox.daemon.gate import PauseGate
 from outbox.daemon.higher_version import Again, HigherVersions
 from outbox.daemon.judge import Judge
 from outbox.daemon.lease import HoldUp, Leases, for_a_minute, while_leased
-from outbox.daemon.lookups import Lookups
 from outbox.daemon.places import placed
+from outbox.daemon.view_trust import Lookups
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, Warned
 from outbox.fast_path import Sendable, all_written

@@ -20,10 +20,10 @@ import signal
 import sys
 from pathlib import Path
 
-from outbox.embedded.account import Account
 from outbox.embedded.fetching import to_stderr
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.postgres import for_people
+from outbox.embedded.server_account import Account
 from outbox.embedded.stack import EmbeddedStack
 from outbox.embedded.supplies import fetch_java, find_debezium, find_kafka, find_supplies
 from outbox.errors import OutboxError

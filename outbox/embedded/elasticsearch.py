@@ -11,7 +11,7 @@ from outbox.embedded.errors import EmbeddedServerFailed, FolderNotAllowed
 from outbox.embedded.java_server import QUICK_START
 from outbox.embedded.process import MARK, Command
 from outbox.embedded.products import ELASTICSEARCH
-from outbox.embedded.search import EmbeddedSearch
+from outbox.embedded.search_server import EmbeddedSearch
 from outbox.embedded.supplies import Distribution
 
 

@@ -21,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from outbox.embedded.account import open_to_all
 from outbox.embedded.errors import (
     ArchiveDamaged,
     DistributionUnusable,
@@ -34,7 +33,8 @@ from outbox.embedded.folders import FOR_SERVERS, FolderLock, check_space, explai
 from outbox.embedded.java import wheel_java
 from outbox.embedded.maven_proxy import maven_settings
 from outbox.embedded.pins import Artifact, Download
-from outbox.embedded.private import check_place, new_file
+from outbox.embedded.safe_files import check_place, new_file
+from outbox.embedded.server_account import open_to_all
 from outbox.embedded.supervisor import follow_parent
 
 # MB for Maven's plugins: 780 small files that take 11 MB of disk.

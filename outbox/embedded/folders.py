@@ -22,7 +22,7 @@ from typing import IO
 
 from outbox.config import service
 from outbox.embedded.errors import FolderInUse, FolderNotOurs, FolderNotWritable, NoSpace
-from outbox.embedded.private import check_place, own_file
+from outbox.embedded.safe_files import check_place, own_file
 
 TEMPORARY = "temporary-"
 _TRIES = 20

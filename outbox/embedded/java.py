@@ -13,9 +13,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from outbox.embedded.account import Account
-from outbox.embedded.copies import Programs, reachable_programs
 from outbox.embedded.errors import JavaMissing
+from outbox.embedded.program_copies import Programs, reachable_programs
+from outbox.embedded.server_account import Account
 
 SYSTEM_JAVAS = Path("/usr/lib/jvm")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from outbox.embedded.errors import ProxyUnusable
-from outbox.embedded.private import new_file
+from outbox.embedded.safe_files import new_file
 
 NAMESPACE = "http://maven.apache.org/SETTINGS/1.0.0"
 

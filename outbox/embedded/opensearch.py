@@ -9,7 +9,7 @@ import signal
 
 from outbox.embedded.process import Command
 from outbox.embedded.products import OPENSEARCH
-from outbox.embedded.search import EmbeddedSearch
+from outbox.embedded.search_server import EmbeddedSearch
 
 # What its own launcher adds to every start, without the options that only save memory or time in production.
 ALWAYS = (

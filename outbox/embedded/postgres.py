@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import psycopg
 
-from outbox.embedded.copies import Programs, reachable_programs
 from outbox.embedded.errors import EmbeddedServerFailed, PostgresMissing
 from outbox.embedded.folders import default_data_dir
-from outbox.embedded.private import read_text
 from outbox.embedded.process import Command
+from outbox.embedded.program_copies import Programs, reachable_programs
+from outbox.embedded.safe_files import read_text
 from outbox.embedded.server import EmbeddedServer
 
 # The wheel's folders by major version.

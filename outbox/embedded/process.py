@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 
 from outbox.embedded import supervisor
-from outbox.embedded.account import Account, caller_environment
-from outbox.embedded.private import new_file
+from outbox.embedded.safe_files import new_file
+from outbox.embedded.server_account import Account, caller_environment
 
 STOP_SECONDS = 30.0
 # An argument of every JVM of ours, followed by its folder.

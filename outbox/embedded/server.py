@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from outbox.embedded.account import Account
 from outbox.embedded.errors import EmbeddedServerFailed, FolderInUse, PortTaken
 from outbox.embedded.folders import FolderLock, abandoned_folders, default_data_dir, temporary_folder
 from outbox.embedded.process import (
@@ -25,6 +24,7 @@ from outbox.embedded.process import (
     send,
     tail,
 )
+from outbox.embedded.server_account import Account
 
 BUSY: Final = "A busy machine may need longer: try again when it does less, or use a server that runs already."
 

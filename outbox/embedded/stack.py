@@ -17,7 +17,7 @@ from outbox.embedded.kafka import EmbeddedKafka
 from outbox.embedded.opensearch import EmbeddedOpenSearch
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.products import ELASTICSEARCH, release_of
-from outbox.embedded.search import EmbeddedSearch
+from outbox.embedded.search_server import EmbeddedSearch
 from outbox.embedded.server import EmbeddedServer, remove_abandoned
 
 _Server = TypeVar("_Server", bound=EmbeddedServer)

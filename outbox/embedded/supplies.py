@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from outbox.embedded.account import Account
 from outbox.embedded.errors import DistributionUnusable, FolderUnreachable, JavaMissing
 from outbox.embedded.fetching import Report, fetched
 from outbox.embedded.java import Java, JavaNeeds, find_java
 from outbox.embedded.pins import DEBEZIUM, FETCHED_JAVA_MAJOR, JAVA_FOLDER, java_for_this_machine, kafka_jars
-from outbox.embedded.private import check_place
 from outbox.embedded.products import PRODUCTS, OfVersion, release_of
+from outbox.embedded.safe_files import check_place
+from outbox.embedded.server_account import Account
 
 # Tested on 17, 21 (also the wheel's, which lacks locales) and 25.
 FOR_KAFKA: Final = JavaNeeds(17, 99, locales=False)

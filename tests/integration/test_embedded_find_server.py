@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from outbox.embedded import fetching, java
-from outbox.embedded.account import Account
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
 from outbox.embedded.java import find_java
 from outbox.embedded.process import await_end
 from outbox.embedded.products import ELASTICSEARCH, OPENSEARCH, RELEASES, release_of
+from outbox.embedded.server_account import Account
 from outbox.embedded.supplies import existing_distribution, fetched_distribution, find_supplies
 from tests.fixtures.embedded import cannot_show
 from tests.fixtures.waiting import eventually

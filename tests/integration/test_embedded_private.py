@@ -15,10 +15,10 @@ import pytest
 
 from outbox.config import service
 from outbox.embedded import EmbeddedPostgres
-from outbox.embedded.account import Account
 from outbox.embedded.errors import FolderNotOurs
 from outbox.embedded.folders import FolderLock, make_folder
-from outbox.embedded.private import check_place, new_file
+from outbox.embedded.safe_files import check_place, new_file
+from outbox.embedded.server_account import Account
 from tests.fixtures.embedded import cannot_show
 
 STRANGER = 54321
@@ -145,7 +145,7 @@ def test_a_folder_that_an_earlier_release_gave_away_is_taken_back_and_its_links_
 
 
 def test_an_account_of_its_own_is_taken_where_there_is_one(as_root: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from outbox.embedded import account as accounts
+    from outbox.embedded import server_account as accounts
 
     monkeypatch.setattr(accounts, "OWN_NAME", "daemon")
     assert Account.for_servers().uid == pwd.getpwnam("daemon").pw_uid

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.daemon import declarations, lookups
+from outbox.daemon import declarations
 from outbox.policy.document import BATCH_BYTES
 from outbox.ports import BulkAction, WriteReport
 from outbox.sink.bulk import Encoded
@@ -129,7 +129,7 @@ def test_types_that_are_held_back_by_their_brakes_are_sampled_together(
 
 def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(declarations, "MOST_KNOWN", 20)
-    monkeypatch.setattr(lookups, "MOST_FINGERPRINTS", 20)
+    monkeypatch.setattr(view_trust, "MOST_FINGERPRINTS", 20)
     queue.connection.execute(
         "create view search_documents as select 'type ' || g as entity_type, 'e' as entity_id, '{}'::json as document"
         " from generate_series(1, 200) g"

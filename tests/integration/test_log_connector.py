@@ -21,7 +21,7 @@ from psycopg import sql
 from outbox.config import ConnectSettings
 from outbox.embedded.connect_api import ConnectApi
 from outbox.kafka.connector import ConnectorPlan, configuration
-from outbox.kafka.plan import connector_check, connector_plan
+from outbox.kafka.connector_settings import connector_check, connector_plan
 from outbox.kafka.record import Described, read
 from outbox.ops.doctor.event_log import event_log
 from outbox.ports import Finding, Level

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from outbox.daemon.lookups import SAMPLE_SECONDS
+from outbox.daemon.view_trust import SAMPLE_SECONDS
 from outbox.facts import BrakeOff, BrakeOn, VersionAhead
 from outbox.policy.audit import Actor, Source
 from outbox.policy.document import BATCH_BYTES

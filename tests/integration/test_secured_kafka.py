@@ -26,7 +26,7 @@ from outbox.embedded.process import free_port
 from outbox.errors import StreamDown
 from outbox.facts import StreamFault
 from outbox.kafka.findings import StreamExam
-from outbox.kafka.offsets import ANSWER_SECONDS, KafkaOffsets
+from outbox.kafka.group_progress import ANSWER_SECONDS, KafkaOffsets
 from outbox.ports import Level
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.processes import ROOT

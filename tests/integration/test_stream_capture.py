@@ -16,9 +16,9 @@ from outbox.app.reindex import open_reindexing
 from outbox.config import load_settings
 from outbox.embedded.connect_api import ConnectApi
 from outbox.errors import NotPermitted
-from outbox.kafka import capture as capturing
+from outbox.kafka import capture_wait as capturing
 from outbox.kafka.connector import configuration
-from outbox.kafka.plan import connector_plan
+from outbox.kafka.connector_settings import connector_plan
 from outbox.reindex import comparison, mismatches
 from outbox.reindex.verify import Verification, VerifyOptions
 from outbox.store.event_log import PostgresCapture

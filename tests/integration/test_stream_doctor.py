@@ -17,7 +17,7 @@ from outbox.app.doctor import open_doctor
 from outbox.config import KafkaSettings, load_settings
 from outbox.kafka import connect_rest as kafka_connect
 from outbox.kafka.connect_rest import ConnectDown, KafkaConnect
-from outbox.kafka.offsets import ORIGIN, KafkaOffsets
+from outbox.kafka.group_progress import ORIGIN, KafkaOffsets
 from outbox.ports import Finding, Level
 from tests.fixtures.desks import Examine
 from tests.fixtures.kafka import KafkaDesk

@@ -7,7 +7,7 @@ import pytest
 from outbox.config import KafkaSettings
 from outbox.embedded import EmbeddedKafka
 from outbox.facts import PartitionsAssigned, StreamFault
-from outbox.kafka.offsets import KafkaOffsets
+from outbox.kafka.group_progress import KafkaOffsets
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.servers import KAFKA_SETTINGS, in_memory
 from tests.fixtures.waiting import eventually

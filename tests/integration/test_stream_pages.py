@@ -6,8 +6,8 @@ import uuid
 import pytest
 
 from outbox.config import KafkaSettings
-from outbox.kafka import offsets as asking
-from outbox.kafka.offsets import KafkaOffsets
+from outbox.kafka import group_progress as asking
+from outbox.kafka.group_progress import KafkaOffsets
 from outbox.ops.status import read_stream
 from tests.fixtures.console import StartConsole
 from tests.fixtures.kafka import KafkaDesk

@@ -10,7 +10,6 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.config import Settings
-from outbox.kafka import stream_mark
 from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.policy.reindex import Rebuild
 from outbox.reindex import comparison, mismatches
@@ -111,7 +110,7 @@ class OnItsWay:
 @pytest.fixture
 def on_its_way(world: World, kafka: KafkaDesk, topic: str, monkeypatch: pytest.MonkeyPatch) -> OnItsWay:
     monkeypatch.setattr(comparison, "STREAM_FIRST_SECONDS", 0.1)
-    monkeypatch.setattr(stream_mark, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(settle_wait, "AGAIN_SECONDS", 0.2)
     world.connection.execute("update articles set title = 'new', version = 9 where id = '1'")
     [place] = kafka.produce(topic, [an_event_record("1", 9, "refresh")])
     return OnItsWay(world, kafka, topic, f"group-{uuid4().hex[:12]}", place)
@@ -120,7 +119,7 @@ def on_its_way(world: World, kafka: KafkaDesk, topic: str, monkeypatch: pytest.M
 def test_what_waits_in_the_topic_is_no_drift_and_verify_says_that_nobody_reads_it(
     on_its_way: OnItsWay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_mark, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(settle_wait, "PATIENCE_SECONDS", 1.0)
     found = on_its_way.verify()
     assert (found.report.drift, found.report.unjudged, found.report.conclusive) == (0, 1, False)
     assert "records of Kafka were not settled within 1 s" in found.sentence

@@ -8,7 +8,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.config import KafkaSettings
-from outbox.kafka.offsets import KafkaOffsets
+from outbox.kafka.group_progress import KafkaOffsets
 from outbox.kafka.records import PostgresRecords
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.connect import Capture

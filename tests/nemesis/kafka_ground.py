@@ -23,8 +23,8 @@ from outbox.embedded.pins import KAFKA_VERSION
 from outbox.embedded.process import tail
 from outbox.errors import StreamDown
 from outbox.kafka.connector import configuration
-from outbox.kafka.offsets import KafkaOffsets
-from outbox.kafka.plan import connector_plan
+from outbox.kafka.connector_settings import connector_plan
+from outbox.kafka.group_progress import KafkaOffsets
 from tests.fixtures.kafka_cluster import EmbeddedKafkaCluster
 from tests.nemesis.ground import PATIENCE_SECONDS, Ground
 

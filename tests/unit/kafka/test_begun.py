@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.kafka.begun import SUSPECT_AFTER, Begun, begun_before, progress, topic_of
+from outbox.kafka.begin_count import SUSPECT_AFTER, Begun, begun_before, progress, topic_of
 
 
 def test_each_begin_counts_one_and_a_clean_end_takes_it_back() -> None:

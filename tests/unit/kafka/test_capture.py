@@ -3,7 +3,7 @@
 import pytest
 
 from outbox.errors import NotPermitted
-from outbox.kafka.capture import STOPPED_SECONDS, CaptureWait, await_capture
+from outbox.kafka.capture_wait import STOPPED_SECONDS, CaptureWait, await_capture
 from outbox.ports import Captured
 from tests.fixtures.events import Time
 

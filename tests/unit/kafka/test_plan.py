@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from outbox.cli.menu import app
 from outbox.config import load_settings
-from outbox.kafka.plan import connector_plan
+from outbox.kafka.connector_settings import connector_plan
 
 DATABASE = "postgresql://someone@db.example/app"
 

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from outbox.errors import StreamDown
-from outbox.kafka import capture
-from outbox.kafka.stream_mark import StreamMark
+from outbox.kafka.settle_wait import StreamMark
 from outbox.ops import status
 from outbox.policy.drift import DriftReport, add_record, report_record
 from outbox.ports import Captured, PartitionOffsets, StreamOffsets
@@ -89,7 +88,7 @@ class Reading:
 
 
 def test_what_is_captured_meanwhile_counts_to_the_records_that_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture, "CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(capture_wait, "CHECK_SECONDS", 0.001)
     offsets = Moving(0, 1000)
     log = Reading(20, offsets)
     assert StreamMark(cast(StreamOffsets, offsets), 5.0, log).passed()
@@ -97,7 +96,7 @@ def test_what_is_captured_meanwhile_counts_to_the_records_that_are_waited_for(mo
 
 
 def test_a_stopped_connector_is_named_and_waited_for_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture, "STOPPED_SECONDS", 0.05)
+    monkeypatch.setattr(capture_wait, "STOPPED_SECONDS", 0.05)
     offsets = Moving(10, 1000)
     mark = StreamMark(cast(StreamOffsets, offsets), 5.0, Reading(0, offsets, active=False))
     assert not mark.passed()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from outbox.embedded.errors import FolderUnreachable
-from outbox.embedded.private import opened_folder
+from outbox.embedded.safe_files import opened_folder
 
 ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from outbox.errors import StreamDown
-from outbox.kafka.capture import CAPTURE_SECONDS, await_capture
+from outbox.kafka.capture_wait import CAPTURE_SECONDS, await_capture
 from outbox.ops.status import StreamRecords, wait_until_caught_up
 from outbox.ports import LogCapture, StreamOffsets
 

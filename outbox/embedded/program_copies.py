@@ -11,9 +11,9 @@ import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from outbox.embedded.account import Account, open_to_all
 from outbox.embedded.errors import FolderUnreachable, ProgramsUnusable
 from outbox.embedded.folders import FolderLock
+from outbox.embedded.server_account import Account, open_to_all
 
 
 @dataclass(frozen=True)
