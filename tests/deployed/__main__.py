@@ -17,7 +17,8 @@ PARTS = {
     "kafka": (docker_part.play_kafka, "with docker-compose.kafka.yml: the events go through the log and Kafka"),
     "testcontainers": (testcontainers_part.play, "tests/contract and tests/integration on servers of the engine"),
     "systemd": (systemd_part.play, "the units under systemd as pid 1: hardening, credentials, watchdog"),
-    "kubernetes": (kubernetes_part.play, "every overlay and the chart before a real API server, restricted"),
+    "kubernetes": (kubernetes_part.play, "every overlay before a real API server, restricted"),
+    "chart": (kubernetes_part.play_chart, "helm renders the overlays' content, which the API server takes"),
 }
 LIMIT_SECONDS = 3600
 

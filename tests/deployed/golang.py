@@ -12,7 +12,6 @@ STAGING = "v0.36.3"
 HELM = "v3.22.0"
 KEDA = "v2.21.0"
 OPERATOR = "v0.85.0"
-SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 BUILD_SECONDS = 7200
 
 
@@ -22,7 +21,7 @@ def require_go() -> None:
 
 
 def kubernetes(folder: Path, *programs: str) -> Path:
-    """The folder with these programs, built once. All four take twenty minutes of CPU, the API server half of it."""
+    """The folder with these programs, built once. The API server takes ten minutes of CPU."""
     made = folder / "k8sbin"
     missing = [name for name in programs if not (made / name).exists()]
     if missing:
@@ -62,7 +61,17 @@ def helm(folder: Path) -> Path:
         shutil.rmtree(source, ignore_errors=True)
         shutil.copytree(module(folder, "helm.sh/helm/v3", HELM), source)
         run("chmod", "-R", "u+w", source)
-        _go(folder, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), "./cmd/helm", cwd=source)
+        _go(
+            folder,
+            "build",
+            "-trimpath",
+            "-ldflags",
+            f"-s -w -X helm.sh/helm/v3/internal/version.version={HELM}",
+            "-o",
+            str(program),
+            "./cmd/helm",
+            cwd=source,
+        )
     return program
 
 

@@ -1,4 +1,4 @@
-"""Owns the part `kubernetes`: a real API server judges the manifests and the chart. It has no node: no pod runs."""
+"""Owns the parts `kubernetes` and `chart`: a real API server judges the manifests. It has no node: no pod runs."""
 
 import json
 import secrets
@@ -27,27 +27,38 @@ README = KUBERNETES / "README.md"
 
 def play(folder: Path, only_standins: bool, figures: Figures, versions: Versions) -> None:
     del only_standins  # it needs no image
+    with judging(folder, versions) as server:
+        figures["custom_resources"] = _definitions(server, folder)
+        figures["refuses_what_is_wrong"] = _refuses(server)
+        figures["overlays"] = {name: _overlay(server, name) for name in NAMESPACES}
+        figures["pods_under_restricted"] = _pods(server)
+        figures["secrets"] = _examples(server)
+
+
+def play_chart(folder: Path, only_standins: bool, figures: Figures, versions: Versions) -> None:
+    del only_standins
+    helm = shutil.which("helm") or golang.helm(folder)
+    versions["helm"] = run(helm, "version", "--short").strip()
+    with judging(folder, versions) as server:
+        _definitions(server, folder)
+        figures["resources"] = {name: _chart(server, Path(helm), name) for name in NAMESPACES}
+
+
+@contextmanager
+def judging(folder: Path, versions: Versions) -> Iterator["ApiServer"]:
+    """An API server with the namespaces of the overlays, in which only restricted pods are taken."""
     if not shutil.which("kubectl"):
         raise MissingSoftware("kubectl: tried the PATH")
-    helm = golang.helm(folder)
     programs = golang.kubernetes(folder, "kube-apiserver")
     etcd = shutil.which("etcd") or fetch_programs(folder, ("etcd-server",)) / "usr" / "bin" / "etcd"
     with cluster(folder / "cluster", Path(etcd), programs) as server:
-        versions |= {"kubernetes": golang.KUBERNETES, "helm": golang.HELM, "keda": golang.KEDA}
-        versions["prometheus-operator"] = golang.OPERATOR
-        figures["custom_resources"] = _definitions(server, folder)
+        versions |= {"kubernetes": golang.KUBERNETES, "keda": golang.KEDA, "prometheus-operator": golang.OPERATOR}
         for namespace in sorted(set(NAMESPACES.values())):
             server.kubectl("create", "namespace", namespace)
             labels = [f"pod-security.kubernetes.io/{mode}=restricted" for mode in RESTRICTED]
             server.kubectl("label", "namespace", namespace, *labels)
             server.kubectl("-n", namespace, "create", "serviceaccount", "default")  # a controller would
-        figures |= {
-            "refuses_what_is_wrong": _refuses(server),
-            "overlays": {name: _overlay(server, name) for name in NAMESPACES},
-            "chart": {name: _chart(server, helm, name) for name in NAMESPACES},
-            "pods_under_restricted": _pods(server),
-            "secrets": _examples(server),
-        }
+        yield server
 
 
 class ApiServer:

@@ -134,7 +134,7 @@ def _stop_with_backlog(site: Site) -> Figures:
 
 
 def _nothing_lost(site: Site) -> Figures:
-    site.operator("verify")
+    site.operator("verify", "--type", "note")
     with psycopg.connect(site.database_url) as connection:
         row = connection.execute(
             "select count(*), count(*) filter (where processed_at is null and failed_at is null),"
