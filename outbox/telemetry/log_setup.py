@@ -3,7 +3,7 @@
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Final, TextIO
@@ -29,18 +29,18 @@ def configure(
     worker: str,
     *,
     secrets: Iterable[str] = (),
+    names: Collection[str] = (),
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
     """Build the logger of this process and route the libraries' logging into it."""
     out = stream or sys.stderr
     render = _json_line if log_format == "json" else _console(out)
-    redact = redactor(secrets)
+    redact = redactor(secrets, names)
     show = escape_for_json if log_format == "json" else escape
     processors: list[Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.format_exc_info,
-        _base_fields(projection, worker),
-        _cleaner(lambda text: shorten(show(redact(text)))),
+        _base_fields(projection, worker, lambda text: shorten(show(redact(text)))),
         render,
     ]
     least = logging.getLevelNamesMapping()[level.upper()]
@@ -55,22 +55,16 @@ def configure(
     return logger
 
 
-def _base_fields(projection: str, worker: str) -> Processor:
-    """These come first in every line, so that lines are easy to compare."""
+def _base_fields(projection: str, worker: str, clean: Clean) -> Processor:
+    """These come first in every line, so that lines are easy to compare; what is nothing is left out."""
 
     def add(_: Any, __: str, event: EventDict) -> EventDict:
         ts = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         base = {"ts": ts, "level": event.pop("level"), "event": event.pop("event")}
-        return {**base, "projection": projection, "worker": worker, **event}
+        whole = {**base, "projection": projection, "worker": worker, **event}
+        return {name: _cleaned(value, clean) for name, value in whole.items() if value is not None}
 
     return add
-
-
-def _cleaner(clean: Clean) -> Processor:
-    def apply(_: Any, __: str, event: EventDict) -> EventDict:
-        return {name: _cleaned(value, clean) for name, value in event.items() if value is not None}
-
-    return apply
 
 
 def _cleaned(value: Any, clean: Clean) -> Any:

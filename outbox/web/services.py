@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from outbox.errors import DependencyDown, OutboxError
 from outbox.ops.audit import AuditDesk, AuditPage
@@ -20,7 +20,6 @@ from outbox.ops.discard import DiscardDesk
 from outbox.ops.events import Browse, Payloads
 from outbox.ops.failures import FailureDesk, FailureGroup, Stats, StatsDesk
 from outbox.ops.pauses import Pauses
-from outbox.ops.reindex.verify import Verify
 from outbox.ops.replay.desk import Created, ReplayDesk
 from outbox.ops.replay.plan import Planner
 from outbox.ops.reprojection import ProjectionDesk
@@ -69,7 +68,8 @@ class Shared(Generic[T]):
         """Raises DependencyDown only where there is nothing useful to show instead."""
         if not self._is_fresh():
             self._read_or_wait()
-        return self._kept()
+        assert self._last is not None
+        return SharedReading(self._last[1], self._age(), self._problem)
 
     def forget(self) -> None:
         """After an act of a person, who wants to see what it did: the next request waits for a new reading."""
@@ -98,10 +98,6 @@ class Shared(Generic[T]):
         value = self._query()
         self._every = max(self._fresh_seconds, REST * (self._clock() - began))
         self._last, self._problem = (self._clock(), value), ""
-
-    def _kept(self) -> SharedReading[T]:
-        assert self._last is not None
-        return SharedReading(self._last[1], self._age(), self._problem)
 
     def _age(self) -> float:
         assert self._last is not None
@@ -199,5 +195,5 @@ class Services:
     audit: AuditDesk
     exports: AuditDesk
     webhooks: WebhookDesk
-    verify: Verify
+    verifications: Callable[[int], Sequence[Mapping[str, Any]]]  # the newest comparisons, each with its report
     rebuilds: Callable[[int], Sequence[Rebuild]]

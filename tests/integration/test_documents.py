@@ -353,7 +353,7 @@ def test_when_most_lookups_find_no_row_nothing_is_deleted_and_the_alarm_is_raise
     assert {articles.queue.row(id).status for id in asked} == {"done"}
     assert len(articles.sink.documents) == 61
     articles.clock.passes(HOLD_SECONDS + 1)
-    articles.worker.brakes.tend(frozenset())
+    articles.worker.projector.lookups.let_fail(frozenset())
     assert [fact.held for fact in articles.worker.of(BrakeOff)] == [120]
 
 
@@ -364,7 +364,7 @@ def test_an_operator_who_has_checked_lets_the_deletes_through(articles: Articles
         articles.ask(f"00000000-0000-0000-0000-{number:012}")
     articles.worker.run()
     assert articles.queue.counts() == {"pending": 120}
-    articles.worker.brakes.tend(frozenset({"lookups_without_a_row:article"}))
+    articles.worker.projector.lookups.let_fail(frozenset({"lookups_without_a_row:article"}))
     articles.queue.make_due()
     articles.worker.run()
     assert articles.queue.counts() == {"done": 120}

@@ -15,8 +15,7 @@ from sqlalchemy.orm import Session
 from outbox import Outbox
 from outbox.errors import UsageError
 from outbox.policy.classify import explain
-from outbox.policy.document import Addressing
-from outbox.policy.naming import Naming
+from outbox.policy.document import Addressing, Naming
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import Failed
 from tests.fixtures.queue import EventTable

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from outbox.daemon.lookup_outcome import SAMPLE_SECONDS
+from outbox.daemon.lookups import SAMPLE_SECONDS
 from outbox.facts import BrakeOff, BrakeOn, VersionAhead
 from outbox.policy.audit import Actor, Source
 from outbox.policy.document import BATCH_BYTES
@@ -315,7 +315,7 @@ def test_a_version_that_no_event_of_its_entity_explains_is_noticed_however_many_
     shop.send("1")
     shop.sink.after = lambda: shop.queue.produce_many(others, "note")
     shop.worker.run()
-    assert [(event.entity_id, current) for event, current in shop.worker.projector.ahead] == [("1", 50)]
+    assert [(event.entity_id, current) for event, current in shop.worker.projector.higher.ahead] == [("1", 50)]
     assert not shop.queue.worker("w").version_known("note", "1", 50, 1000)
     assert shop.worker.of(VersionAhead) == [], "upkeep says it, apart from the lanes"
 
@@ -325,7 +325,7 @@ def test_a_version_that_an_event_of_the_batch_or_of_the_table_gave_is_explained(
     shop.worker.run()
     shop.send("1", event_version=3)
     shop.worker.run()
-    ((event, current),) = shop.worker.projector.ahead
+    ((event, current),) = shop.worker.projector.higher.ahead
     assert current == shop.queue.row(newer).event_version
     assert shop.queue.worker("w").version_known(event.entity_type, event.entity_id, current, 1000)
 

@@ -6,7 +6,6 @@ The cases that a real server cannot show by itself come from a scripted one.
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,12 +17,12 @@ from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
 from outbox.policy.product import ELASTICSEARCH, Dialect, Server
 from outbox.ports import BulkAction, Level
-from outbox.sink.client import NotAccepted, connect, dumps
+from outbox.reindex.scan import ElasticScan, IndexNotThere, NoPointInTime, PointInTimeLost
+from outbox.sink.client import NotAccepted, connect
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
 from outbox.sink.index_check import TargetCheck, may_create
 from outbox.sink.new_index import ElasticNewIndex, MappingRefused
-from outbox.sink.scan import ElasticScan, IndexNotThere, NoPointInTime, PointInTimeLost
 from outbox.sink.server_check import ElasticServerCheck
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
@@ -422,11 +421,12 @@ def test_every_document_of_three_shards_is_scanned_once(
 class Losing(ElasticScan):
     """Loses its point in time after the first page."""
 
-    @contextmanager
-    def _point_in_time(self, dialect: Dialect, *about: Any) -> Iterator[str]:
-        with super()._point_in_time(dialect, *about) as pit:
-            self.lose = partial(self._elastic.call, "DELETE", dialect.close_pit, dumps(dialect.pit_to_close(pit)))
-            yield pit
+    def _open(self, dialect: Dialect, *about: Any) -> str:
+        pit = super()._open(dialect, *about)
+        self.lose = partial(
+            self._elastic.call, "DELETE", dialect.close_pit, json.dumps(dialect.pit_to_close(pit)).encode()
+        )
+        return pit
 
 
 def test_a_point_in_time_that_is_lost_is_named_and_is_no_missing_index(

@@ -13,20 +13,19 @@ from elasticsearch import Elasticsearch
 from outbox.app.part_process import part_worker
 from outbox.app.reindex import join
 from outbox.errors import DocumentsUnavailable
-from outbox.ops.reindex import copier, mismatches
-from outbox.ops.reindex.backfill import BackfillDesk
-from outbox.ops.reindex.copier import SecondIndexLost
-from outbox.ops.reindex.parallel import PartJob, PartsStuck, PartTable, Spread
-from outbox.ops.reindex.verify import VerifyOptions
-from outbox.policy import rebuild_parts
 from outbox.policy.drift import DRIFT, DriftReport, Kind
-from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, cut
-from outbox.sink.scan import ElasticScan
-from outbox.store import key_bounds
-from outbox.store.key_bounds import KeyBounds
+from outbox.reindex import copier, key_bounds, mismatches
+from outbox.reindex import parts as bounds
+from outbox.reindex.backfill import BackfillDesk
+from outbox.reindex.copier import SecondIndexLost
+from outbox.reindex.key_bounds import KeyBounds
+from outbox.reindex.parallel import PartJob, PartsStuck, PartTable, Spread
+from outbox.reindex.part_table import MOST_TRIES, PostgresParts
+from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, cut
+from outbox.reindex.scan import ElasticScan
+from outbox.reindex.tables import PostgresVerifications
+from outbox.reindex.verify import VerifyOptions
 from outbox.store.pool import Database
-from outbox.store.rebuild_parts import MOST_TRIES, PostgresParts
-from outbox.store.reindex import PostgresVerifications
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
 from tests.fixtures.joined import ALICE, DOCUMENT, TABLES, VIEW, JoinedWorld
@@ -256,7 +255,7 @@ def writes(world: JoinedWorld) -> int:
 def test_a_backfill_in_parts_writes_every_document_once(
     world: JoinedWorld, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(rebuild_parts, "PART_DOCUMENTS", 100)
+    monkeypatch.setattr(bounds, "PART_DOCUMENTS", 100)
     world.add(rows or 1)
     before, desk = writes(world), desk_of(world, 2)
     run = desk.start((), ALICE, "first load")
@@ -387,7 +386,7 @@ class Stopping(HereAndNow):
 def test_one_that_was_stopped_is_resumed_by_another_number_of_processes(
     world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild_parts, "PART_DOCUMENTS", 200)
+    monkeypatch.setattr(bounds, "PART_DOCUMENTS", 200)
     world.add(2_000)
     before, desk = writes(world), desk_of(world, 2, Stopping)
     with pytest.raises(KeyboardInterrupt):
@@ -433,7 +432,7 @@ def test_a_rebuild_of_a_lost_index_counts_the_rows_of_the_view(
     rebuilding: RebuildWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody says how many processes: by what is to be copied, not by what the old index still holds."""
-    monkeypatch.setattr(rebuild_parts, "WORTH_IT", 500)
+    monkeypatch.setattr(bounds, "WORTH_IT", 500)
     rebuilding.fill(700)
     rebuilding.connection.execute("analyze articles")
     desk = rebuilding.desk()

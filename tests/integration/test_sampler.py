@@ -22,6 +22,7 @@ NAMED = {
     "head": HEAD_ROWS,
     "max_processing": "600 s",
     "entity_types": ["article", "author"],
+    "most_types": None,
 }
 
 
@@ -180,6 +181,27 @@ def test_lanes_are_the_configured_types_and_the_rest_is_other(
     assert ages == {"article": 20, "comment": 0, "other": 30}
 
 
+@pytest.mark.parametrize("configured", [(), ("article",)], ids=["none configured", "one configured"])
+def test_types_are_lanes_by_their_declaration_the_first_fifty(
+    connection: psycopg.Connection, backlog: PostgresBacklog, configured: tuple[str, ...]
+) -> None:
+    connection.execute(
+        "insert into search_outbox_entity_types (entity_type, kept_by, declared_by, declared_at)"
+        " select 'type' || n, 'payload', 'test', now() + n * interval '1 second' from generate_series(1, 60) n"
+    )
+    insert(connection, 4, entity_type="type50", created_at=ago("10 minutes"))
+    lease(connection, "1 minute", 1, "type50")
+    insert(connection, 1, entity_type="type50", next_retry_at=ahead("1 hour"), created_at=ago("20 minutes"))
+    insert(connection, 1, entity_type="type50", abandoned_count=1)
+    insert(connection, 2, entity_type="type51", created_at=ago("30 minutes"))
+    lanes = backlog.lanes(configured, backlog.open_counts())
+    assert list(lanes) == [*configured, *(f"type{n}" for n in range(1, 51)), "other"]
+    seen = {name: (lane.lag, lane.due) for name, lane in lanes.items() if lane.lag}
+    assert seen == {"type50": (6, 4), "other": (2, 2)}
+    assert round(lanes["type50"].oldest_age_seconds / 60) == 20
+    assert round(lanes["other"].oldest_age_seconds / 60) == 30
+
+
 # What it costs
 
 
@@ -210,8 +232,8 @@ def test_done_rows_cost_the_sampler_nothing(database: str, connection: psycopg.C
     insert(connection, 100, status="failed", failed_at=ago("1 hour"), error_reason="connect")
     if analyzed:
         connection.execute("analyze search_outbox_events")
-    for name in ("sample_backlog", "sample_failed", "sample_lanes", "oldest_of_other_types"):
-        plan = plan_of(connection, queries("inspection")[name])
+    for name in ("sample_backlog", "sample_failed", "sample_lanes", "oldest_of_other_types", "open_by_type"):
+        plan = plan_of(connection, {**queries("inspection"), **queries("overview")}[name])
         used = list(scans(plan))
         assert used, name
         assert {node["Node Type"] for node in used} <= {"Index Scan", "Index Only Scan"}, name

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from outbox.errors import OutboxError
 from outbox.facts import DatabaseLost
-from outbox.ops.reindex.verify import VerifyOptions
+from outbox.reindex.verify import VerifyOptions
 from outbox.store.pool import Database, connect
 from tests.fixtures.commands import call
 from tests.fixtures.joined import JoinedWorld

@@ -19,8 +19,8 @@ from outbox.errors import NotPermitted
 from outbox.kafka import capture as capturing
 from outbox.kafka.connector import configuration
 from outbox.kafka.plan import connector_plan
-from outbox.ops.reindex import comparison, mismatches
-from outbox.ops.reindex.verify import Verification, VerifyOptions
+from outbox.reindex import comparison, mismatches
+from outbox.reindex.verify import Verification, VerifyOptions
 from outbox.store.event_log import PostgresCapture
 from outbox.store.pool import Database
 from outbox.store.schema.migrate import migrate

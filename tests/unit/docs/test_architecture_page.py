@@ -92,7 +92,13 @@ HELD = {
     "No offset is taken for a version": (
         "unit/kafka/test_record.py::a_record_is_an_event_with_its_own_version_and_its_bytes",
     ),
-    "No chore fails `/healthz`": ("unit/telemetry/test_health.py::a_chore_that_hangs_restarts_no_daemon_and_is_named",),
+    "No chore fails `/healthz`": (
+        "unit/telemetry/test_health.py::a_chore_that_hangs_restarts_no_daemon_and_is_named",
+        "acceptance/test_frozen_database.py::liveness_does_not_depend_on_a_database_that_answers_nothing",
+    ),
+    "No part asks PostgreSQL while": (
+        "acceptance/test_terminated_starts.py::no_start_ends_with_an_error_while_its_connections_are_terminated",
+    ),
     "No settle, renewal or release waits": (
         "integration/test_neighbours.py::a_locked_row_holds_up_neither_its_batch_nor_the_heartbeat_nor_a_shutdown",
     ),

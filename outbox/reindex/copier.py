@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple, Protocol
 from outbox import placing
 from outbox.errors import ElasticsearchDown, OutboxError
 from outbox.fast_path import all_written
-from outbox.ops.reindex.pacing import JobPace, read_ahead
 from outbox.placing import PlaceBook, Placed
+from outbox.policy.document import Naming
 from outbox.policy.drift import DriftFinding, Key, Kind
 from outbox.policy.event import HIGHEST_FOLLOWED
-from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale
 from outbox.policy.places import NotedPlace
 from outbox.ports import BulkAction, Clock, Document, Refusal, Sink, WriteReport
+from outbox.reindex.pacing import JobPace, read_ahead
 
 PAGE: Final = 1_000
 IN_FLIGHT: Final = 2  # pages with Elasticsearch at once: with one it rests while we read its answer and the next page

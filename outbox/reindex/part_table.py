@@ -5,29 +5,27 @@ from typing import Any, Final
 
 import orjson
 
-from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work
-from outbox.store.pool import Database, fetch_row
-from outbox.store.queries import queries
-from outbox.store.reindex import LEASE
+from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work
+from outbox.reindex.tables import LEASE
+from outbox.store.base import TopicStore
+from outbox.store.pool import Database
 
 MOST_TRIES: Final = 6  # without a page copied in between: as for an event that kills its workers
 REPORTS_AT_ONCE: Final = 20
 
 
-class PostgresParts:
+class PostgresParts(TopicStore, topic="rebuild_parts"):
     """The parts of one work, for whoever plans, does or follows them. `owner` names this process."""
 
     def __init__(self, database: Database, work: Work, *, owner: str) -> None:
-        self._database = database
-        self._sql = queries("rebuild_parts")
+        super().__init__(database)
         self._of = {"work": work.kind.value, "work_id": work.id}
         self._mine = {**self._of, "owner": owner, "lease": LEASE}
 
     # Planning
 
     def exist(self) -> bool:
-        row = self._database.fetch_one(self._sql["exist"], self._of)
-        return bool(row and row[0])
+        return bool(self._value("exist", **self._of))
 
     def plan(self, parts: Sequence[PlannedPart]) -> None:
         """Once: what is there already stays. What earlier works left is removed."""
@@ -43,25 +41,27 @@ class PostgresParts:
 
     def claim(self) -> RebuildPart | None:
         """A part that nobody works on. None: there is none."""
-        with self._database.transaction() as connection:
-            row = fetch_row(connection, self._sql["claim"], {**self._mine, "most_tries": MOST_TRIES})
-        return None if row is None else RebuildPart(**{**row, "place": _read(row["place"])})
+        row = self._row("claim", **self._mine, most_tries=MOST_TRIES)
+        if row is None:
+            return None
+        place = row["place"]
+        return RebuildPart(**{**row, "place": None if place is None else orjson.loads(place)})
 
     def renew(self) -> None:
         self._do("renew", **self._mine)
 
     def wrote_page(self, part: RebuildPart, cursor: str, written: int, newer: int, refused: int) -> bool:
         """False: the part is no longer ours."""
-        named = {"id": part.id, "cursor": cursor, "written": written, "newer": newer, "refused": refused}
-        return self._do("wrote_page", **self._mine, **named)
+        counts = {"written": written, "newer": newer, "refused": refused}
+        return self._do("wrote_page", **self._mine, **counts, id=part.id, cursor=cursor)
 
     def counts(self, part: RebuildPart, compared: int, drift: int) -> bool:
         """How far a comparison is: `drift` stands where a copy has what was refused."""
-        named = {"id": part.id, "written": compared - drift, "newer": 0, "refused": drift}
-        return self._do("counts", **self._mine, **named)
+        return self._do("counts", **self._mine, id=part.id, written=compared - drift, newer=0, refused=drift)
 
     def finish(self, part: RebuildPart, report: Mapping[str, Any] | None = None) -> bool:
-        return self._do("finish", **self._mine, id=part.id, report=_text(report))
+        told = None if report is None else orjson.dumps(report).decode()
+        return self._do("finish", **self._mine, id=part.id, report=told)
 
     def let_go(self) -> None:
         """This process stops; anyone may go on."""
@@ -78,31 +78,19 @@ class PostgresParts:
         self._do("try_again")
 
     def owners(self) -> Sequence[str]:
-        return [row[0] for row in self._rows("owners")]
+        return [row[0] for row in self._all("owners", **self._of)]
 
     def numbers(self) -> Sequence[int]:
-        return [row[0] for row in self._rows("numbers")]
+        return [row[0] for row in self._all("numbers", **self._of)]
 
     def progress(self) -> PartsProgress:
-        with self._database.transaction() as connection:
-            row = fetch_row(connection, self._sql["progress"], {**self._of, "most_tries": MOST_TRIES})
+        row = self._row("progress", **self._of, most_tries=MOST_TRIES)
         return PartsProgress() if row is None else PartsProgress(**row)
 
     def reports(self, read: Sequence[int]) -> Sequence[tuple[int, Mapping[str, Any]]]:
         """Of finished parts whose numbers are not among those that were read; some at a time."""
-        rows = self._rows("reports", read=list(read), limit=REPORTS_AT_ONCE)
+        rows = self._all("reports", **self._of, read=list(read), limit=REPORTS_AT_ONCE)
         return [(number, orjson.loads(report)) for number, report in rows]
 
     def _do(self, query: str, **named: Any) -> bool:
-        return self._database.execute(self._sql[query], {**self._of, **named}) > 0
-
-    def _rows(self, query: str, **named: Any) -> list[tuple[Any, ...]]:
-        return self._database.fetch_all(self._sql[query], {**self._of, **named})
-
-
-def _text(report: Mapping[str, Any] | None) -> str | None:
-    return None if report is None else orjson.dumps(report).decode()
-
-
-def _read(value: bytes | None) -> Any:
-    return None if value is None else orjson.loads(value)
+        return self._run(query, **{**self._of, **named}) > 0

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
 from outbox.errors import UsageError
-from outbox.ops.reindex.backfill import NotKeptByView
-from outbox.ops.reindex.pacing import JobPace
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import Key
 from outbox.policy.inputs import BadRequest
+from outbox.reindex.backfill import NotKeptByView
+from outbox.reindex.pacing import JobPace
 
 if TYPE_CHECKING:
     from outbox.store.truth import PostgresTruth

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outbox.ops.reindex.copier import TOO_HIGH
 from outbox.placing import PlaceBook
 from outbox.policy.audit import Actor
+from outbox.policy.document import Naming
 from outbox.policy.drift import HeldDocument, Key
 from outbox.policy.event import HIGHEST_FOLLOWED
-from outbox.policy.naming import Naming
 from outbox.policy.places import NotedPlace
 from outbox.ports import Refusal
+from outbox.reindex.copier import TOO_HIGH
 
 if TYPE_CHECKING:
-    from outbox.sink.scan import ElasticScan
+    from outbox.reindex.scan import ElasticScan
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,31 +5,26 @@ a local process does: a task of its own for each part cost 1 s more (two busy co
 """
 
 import os
-import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from threading import Event, Thread
+from threading import Thread
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from outbox.app.part_process import part_worker
-from outbox.config import Settings, load_settings
 from outbox.errors import OutboxError
-from outbox.ops.reindex.parallel import PartJob, PartTable
-from outbox.ops.reindex.part_processes import reported_error, told_error
-from outbox.ops.reindex.part_work import PartWorker
-from outbox.ops.reindex.rebuild_steps import named_owner
-from outbox.policy.rebuild_parts import PartsProgress
 from outbox.policy.redact import redact_dsn
+from outbox.reindex.parallel import PartJob, PartTable
+from outbox.reindex.part_processes import reported_error
+from outbox.reindex.parts import PartsProgress
 
 # A task fails when its process is killed: each may be killed four times before the job ends. Local mode repeats no task
 # by default.
 TASK_FAILURES: Final = 5
+Work = Callable[[Mapping[str, Any], Iterator[int]], Iterator[dict[str, Any]]]  # one task, in an executor
 MOST_JOBS: Final = 3  # in a row without progress
-LEASH_SECONDS: Final = 0.5
 # Progress is ours to show; under spark-submit the UI is Spark's own business.
 QUIET: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
@@ -47,9 +42,9 @@ class SparkFailed(OutboxError):
 class SparkParts:
     """The engine. The driver is the command itself; its session stays for a second round of parts."""
 
-    def __init__(self, environment: Mapping[str, str], at_once: int, master: str | None) -> None:
+    def __init__(self, environment: Mapping[str, str], at_once: int, master: str | None, work_on: Work) -> None:
         self._environment = dict(environment)
-        self._at_once, self._master = at_once, master
+        self._at_once, self._master, self._work_on = at_once, master, work_on
         self._session: SparkSession | None = None
         self._thread: Thread | None = None
         self._ended: list[Sequence[Mapping[str, Any]] | Exception] = []
@@ -95,7 +90,7 @@ class SparkParts:
             context.setJobGroup(self._group, "parts of one outbox command", interruptOnCancel=True)
             try:
                 slots = context.parallelize(range(tasks), tasks)
-                self._ended.append(slots.mapPartitions(partial(work_on, told)).collect())
+                self._ended.append(slots.mapPartitions(partial(self._work_on, told)).collect())
             except Exception as error:  # Java's errors come as several kinds; the table says what is left
                 self._ended.append(error)
 
@@ -129,37 +124,3 @@ def _raise_reported(said: Sequence[Mapping[str, Any]] | Exception, *, give_up: b
 def _words(error: Exception) -> str:
     """Java's errors name the call first, then the cause, then a stack of calls."""
     return redact_dsn(" ".join(str(error).split("\n")[:2])[:300])
-
-
-def work_on(told: Mapping[str, Any], slots: Iterator[int]) -> Iterator[dict[str, Any]]:
-    """One task, in an executor. What is wrong for all parts is reported and not repeated; a process that dies is
-    Spark's to replace."""
-    for _ in slots:
-        try:
-            with _leashed(load_settings(told["environment"]), PartJob(**told["job"])) as worker:
-                yield {"parts": worker.run()}
-        except Exception as error:
-            yield told_error(error)
-
-
-@contextmanager
-def _leashed(settings: Settings, job: PartJob) -> Iterator[PartWorker]:
-    """Our parent is Spark's daemon of Python processes, which ends with its executor, and that one with the driver. It
-    says SIGHUP, which would kill us in the middle of a page. Held back, the part ends after its page first: nothing is
-    written twice, and nobody waits for a lease to run out."""
-    parent, over = os.getppid(), Event()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for all threads that start from here on
-    try:
-        with part_worker(settings, job, named_owner(os.getpid())) as worker:
-
-            def watch() -> None:
-                while not over.wait(LEASH_SECONDS):
-                    if os.getppid() != parent:
-                        worker.end()
-                        return
-
-            Thread(target=watch, name="leash", daemon=True).start()
-            yield worker
-    finally:
-        over.set()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

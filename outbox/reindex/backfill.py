@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import Conflict, DependencyDown, OutboxError
-from outbox.ops.reindex.copier import Copier
-from outbox.ops.reindex.parallel import Parallel
-from outbox.ops.reindex.rebuild_steps import PartwiseWish, dead_owner
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.rebuild_parts import PartsProgress, Work, WorkKind
 from outbox.policy.reindex import BackfillRun
 from outbox.ports import Refusal
+from outbox.reindex.copier import Copier
+from outbox.reindex.parallel import Parallel
+from outbox.reindex.parts import PartsProgress, Work, WorkKind
+from outbox.reindex.rebuild_steps import PartwiseWish, dead_owner
 
 if TYPE_CHECKING:
-    from outbox.store.reindex import PostgresBackfills
+    from outbox.reindex.tables import PostgresBackfills
     from outbox.store.truth import PostgresTruth
 
 BUSY_RATE: Final = 2_000.0  # documents per second while events wait for the projectors

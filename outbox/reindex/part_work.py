@@ -9,9 +9,9 @@ from threading import Event, Thread
 from typing import Any, Final, Protocol
 
 from outbox.errors import Conflict, DependencyDown
-from outbox.ops.reindex.copier import Copier
-from outbox.policy.rebuild_parts import RebuildPart
 from outbox.ports import Refusal
+from outbox.reindex.copier import Copier
+from outbox.reindex.parts import RebuildPart
 
 RENEW_SECONDS: Final = 4.0  # a lease of 15 s survives two renewals that fail
 

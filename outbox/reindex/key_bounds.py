@@ -5,7 +5,7 @@ a random sample. Both give keys in the order of the ids' own type, which every p
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -13,11 +13,11 @@ import psycopg
 from psycopg import sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
+from outbox.store.base import TopicStore
 from outbox.store.documents import ViewDocuments
 from outbox.store.entity_events import EntityEvents, rows
+from outbox.store.plans import nodes
 from outbox.store.pool import Database
-from outbox.store.queries import queries
-from outbox.store.view_shape import ViewShape
 
 MOST_KEYS: Final = 10_000  # the largest histogram that PostgreSQL keeps
 SAMPLED: Final = 50  # keys per part: its size then varies by a seventh (the root of 50), unless statistics are wrong
@@ -36,12 +36,11 @@ class ScannedColumn(NamedTuple):
     column: str = ""
 
 
-class KeyBounds:
+class KeyBounds(TopicStore, topic="rebuild_parts"):
     def __init__(self, database: Database, view: str) -> None:
-        self._database = database
+        super().__init__(database)
         self._view = ViewDocuments(database, view, batch_bytes=1)
         self._events = EntityEvents(database)
-        self._sql = queries("rebuild_parts")
 
     def estimate(self, entity_type: str, *, in_view: bool) -> int:
         """How many entities of a type there are, as the planner sees it."""
@@ -50,9 +49,13 @@ class KeyBounds:
     def known(self, entity_type: str, *, in_view: bool) -> Sequence[str]:
         """What statistics tell, without a pass over the keys."""
         if not in_view:
-            return self._event_keys()
+            query = sql.SQL(self._sql["event_histogram"]).format(entity_id_type=sql.SQL(self._events.id_type))
+            return self._keys(query, {"most": MOST_KEYS})
         scanned = self._scanned(entity_type)
-        return self._histogram(scanned) if scanned.table and scanned.rows > ONE_SAMPLE_ROWS else ()
+        if not scanned.table or scanned.rows <= ONE_SAMPLE_ROWS:
+            return ()
+        named = {"schema": scanned.schema, "table": scanned.table, "column": scanned.column, "most": MOST_KEYS}
+        return self._keys(self._view.shape().query(self._sql["histogram"]), named)
 
     def keys(self, entity_type: str, parts: int, *, in_view: bool) -> Sequence[str]:
         """In their order, about equally far apart; none where nothing is known: then there is one part."""
@@ -61,22 +64,14 @@ class KeyBounds:
             return found
         return self._sample(entity_type, parts, self._scanned(entity_type).rows)
 
-    def _histogram(self, scanned: ScannedColumn) -> Sequence[str]:
-        named = {"schema": scanned.schema, "table": scanned.table, "column": scanned.column, "most": MOST_KEYS}
-        return self._keys(self._shape().query(self._sql["histogram"]), named)
-
     def _sample(self, entity_type: str, parts: int, estimate: int) -> Sequence[str]:
         """One that takes too long is left: then there is one part, which is slower and as right."""
         share = 1.0 if estimate <= ONE_SAMPLE_ROWS else min(1.0, SAMPLED * parts / estimate)
         named = {"entity_type": entity_type, "share": share, "most": min(MOST_KEYS, SAMPLED * parts)}
         try:
-            return self._keys(self._shape().query(self._sql["sample"]), named)
+            return self._keys(self._view.shape().query(self._sql["sample"]), named)
         except DocumentsUnavailable:
             return ()
-
-    def _event_keys(self) -> Sequence[str]:
-        query = sql.SQL(self._sql["event_histogram"]).format(entity_id_type=sql.SQL(self._events.id_type))
-        return self._keys(query, {"most": MOST_KEYS})
 
     def _keys(self, query: sql.Composed, named: Mapping[str, object]) -> list[str]:
         try:
@@ -85,16 +80,12 @@ class KeyBounds:
             raise DocumentsUnavailable(f"the keys cannot be listed: SQLSTATE {error.sqlstate}") from error
 
     def _scanned(self, entity_type: str) -> ScannedColumn:
-        query = sql.SQL("explain (verbose, format json) ") + self._shape().query(self._sql["scan_column"])
+        query = sql.SQL("explain (verbose, format json) ") + self._view.shape().query(self._sql["scan_column"])
         try:
             found = rows(self._database, query, {"entity_type": entity_type})
         except (psycopg.Error, DatabaseDown):
             return ScannedColumn(0)
-        told = found[0][0]
-        return scanned_column((orjson.loads(told) if isinstance(told, bytes | str) else told)[0]["Plan"])
-
-    def _shape(self) -> ViewShape:
-        return self._view.shape()
+        return scanned_column(orjson.loads(found[0][0])[0]["Plan"])
 
 
 def scanned_column(plan: Mapping[str, Any]) -> ScannedColumn:
@@ -104,16 +95,10 @@ def scanned_column(plan: Mapping[str, Any]) -> ScannedColumn:
     named = _COLUMN.fullmatch(output[0])
     if named is None:
         return found
-    for node in _nodes(plan):
+    for node in nodes(plan):
         if node.get("Alias") == _bare(named["alias"]) and "Relation Name" in node:
             return ScannedColumn(found.rows, node["Schema"], node["Relation Name"], _bare(named["column"]))
     return found
-
-
-def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield plan
-    for below in plan.get("Plans", ()):
-        yield from _nodes(below)
 
 
 def _bare(name: str) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from outbox.ops.reindex.document_pairs import DocumentPairs
-from outbox.ops.reindex.mismatches import Mismatch, Mismatches
-from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.drift import NO_SOURCE, DriftFinding, DriftReport, HeldDocument, Key, Kind, Truth, judge, seen_of
+from outbox.reindex.document_pairs import DocumentPairs
+from outbox.reindex.mismatches import Mismatch, Mismatches
+from outbox.reindex.pacing import JobPace
 
 # The first wait where events come by Kafka: the connector needs a moment to write what the database has committed.
 STREAM_FIRST_SECONDS: Final = 5.0

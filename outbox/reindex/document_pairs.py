@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from outbox.ops.reindex.mismatches import Mismatch, Recheck
+from outbox.policy.document import Naming
 from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth, fields_of, is_elsewhere, judge, seen_of
-from outbox.policy.naming import Naming
+from outbox.reindex.mismatches import Mismatch, Recheck
 
 if TYPE_CHECKING:
-    from outbox.sink.scan import ElasticScan
+    from outbox.reindex.scan import ElasticScan
     from outbox.store.truth import PostgresTruth
 
 PORTION_BYTES: Final = 4 * 1024 * 1024

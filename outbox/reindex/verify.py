@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ops.reindex.comparison import ComparedTarget, Comparison, Progress
-from outbox.ops.reindex.document_pairs import DocumentPairs
-from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.drift import DRIFT, DriftFinding, DriftReport, Kind, totals
+from outbox.reindex.comparison import ComparedTarget, Comparison, Progress
+from outbox.reindex.document_pairs import DocumentPairs
+from outbox.reindex.pacing import JobPace
 
 if TYPE_CHECKING:
-    from outbox.ops.reindex.partwise_verify import PartwiseVerify
-    from outbox.store.reindex import PostgresVerifications
+    from outbox.reindex.partwise_verify import PartwiseVerify
+    from outbox.reindex.tables import PostgresVerifications
 
 DEFAULT_RATE: Final = 2_000.0
 MOST_SAMPLE: Final = 10_000
@@ -72,10 +72,6 @@ class Verify:
     log: PostgresVerifications
     targets: Sequence[str]
     in_parts: PartwiseVerify | None = None
-
-    def last_results(self, limit: int = 20) -> Sequence[Row]:
-        """The newest comparisons, each with its report: what the console's page shows."""
-        return self.log.lately(limit)
 
     def run(
         self,

@@ -10,8 +10,8 @@ from math import inf
 from typing import Any, Final, NamedTuple, Protocol
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ops.reindex.rebuild_steps import PartwiseWish, dead_owner
-from outbox.policy.rebuild_parts import (
+from outbox.ports import Clock
+from outbox.reindex.parts import (
     MOST_PROCESSES,
     WORTH_IT,
     PartsProgress,
@@ -22,7 +22,7 @@ from outbox.policy.rebuild_parts import (
     planned,
     processes,
 )
-from outbox.ports import Clock
+from outbox.reindex.rebuild_steps import PartwiseWish, dead_owner
 
 CHECK_SECONDS: Final = 0.25
 UNCLAIMED_SECONDS: Final = 60.0  # Spark takes some ten to start; without a free core it waits and says nothing

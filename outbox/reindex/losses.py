@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from outbox.ops.reindex.document_pairs import DocumentPairs
-from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.drift import Key, Truth
+from outbox.reindex.document_pairs import DocumentPairs
+from outbox.reindex.pacing import JobPace
 
 SHOWN: Final = 20
 NO_TYPE: Final = "of no entity type"

@@ -3,17 +3,18 @@ Writes no document. Reads page by page, so memory stays constant."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import quote
+
+import orjson
 
 from outbox.errors import ElasticsearchDown, OutboxError
 from outbox.policy.drift import NO_SOURCE, HeldDocument
 from outbox.policy.lossless import Unreadable, read_exact
 from outbox.policy.product import Dialect
 from outbox.policy.redact import summary
-from outbox.sink.client import Elastic, NoReply, dumps, quoted
+from outbox.sink.client import Elastic, NoReply, quoted
 from outbox.sink.exchange import LARGEST_REPLY_BYTES
 
 KEEP_ALIVE: Final = "5m"  # slices of one point in time are read by turns, each page renews it
@@ -125,12 +126,12 @@ class ElasticScan:
 
     def scan(self, index: str, page: int = SCAN_PAGE) -> Iterator[list[HeldDocument]]:
         """Every id with its version and routing, no sources, as of one point in time (per shard, if need be)."""
-        dialect = self._elastic.required()
-        if dialect.sorts_shards:
-            yield from self._pages(dialect, index, page)
-            return
-        for part in self._parts(index):
-            yield from self._pages(dialect, part.index, page, part)
+        slices = self.open_slices(index, 1)
+        try:
+            for place in slices:
+                yield from self.scan_slice(place, page)
+        finally:
+            self.close_slices(slices)
 
     # In slices, each read by a process of its own
 
@@ -149,9 +150,8 @@ class ElasticScan:
 
     def scan_slice(self, place: Mapping[str, Any], page: int = SCAN_PAGE) -> Iterator[list[HeldDocument]]:
         """As `scan`, for one of them."""
-        dialect = self._elastic.required()
         if "pit" not in place:
-            yield from self._pages(dialect, place["index"], page, _Part(**place))
+            yield from self._part(_Part(**place), page)
             return
         asked = _all_ids(page, "_shard_doc")
         if place["of"] > 1:
@@ -166,21 +166,20 @@ class ElasticScan:
             alias = about.get(concrete, {}).get("aliases", {}).get(index, {})
             shards: Iterable[int] = range(int(found["settings"]["index.number_of_shards"]))
             if routing := alias.get("search_routing"):
-                shards = self._routed_shards(concrete, routing)
+                path = f"/{quoted(concrete)}/_search_shards?routing={quote(routing, safe=',')}&filter_path=shards.shard"
+                shards = sorted({copies[0]["shard"] for copies in self._ask("GET", path).get("shards", [])})
             yield from (_Part(concrete, shard, alias.get("filter")) for shard in shards)
 
-    def _routed_shards(self, index: str, routing: str) -> list[int]:
-        path = f"/{quoted(index)}/_search_shards?routing={quote(routing, safe=',')}&filter_path=shards.shard"
-        return sorted({copies[0]["shard"] for copies in self._ask("GET", path).get("shards", [])})
-
-    def _pages(
-        self, dialect: Dialect, index: str, page: int, part: _Part | None = None
-    ) -> Iterator[list[HeldDocument]]:
-        asked = _all_ids(page, "_shard_doc" if part is None else "_doc")
-        if part is not None and part.filter is not None:
+    def _part(self, part: _Part, page: int) -> Iterator[list[HeldDocument]]:
+        asked = _all_ids(page, "_doc")
+        if part.filter is not None:
             asked["query"] = part.filter
-        with self._point_in_time(dialect, index, part) as opened:
-            yield from self._pages_of(opened, asked)
+        dialect = self._elastic.required()
+        pit = self._open(dialect, part.index, f"&preference=_shards:{part.shard}")
+        try:
+            yield from self._pages_of(pit, asked)
+        finally:
+            self._close(dialect, pit)
 
     def _pages_of(self, pit: str, asked: dict[str, Any]) -> Iterator[list[HeldDocument]]:
         asked["pit"] = {"id": pit, "keep_alive": KEEP_ALIVE}
@@ -193,21 +192,12 @@ class ElasticScan:
             asked["pit"]["id"] = reply.get("pit_id", asked["pit"]["id"])
             asked["search_after"] = hits[-1]["sort"]
 
-    @contextmanager
-    def _point_in_time(self, dialect: Dialect, index: str, part: _Part | None) -> Iterator[str]:
-        pit = self._open(dialect, index, part)
-        try:
-            yield pit
-        finally:
-            self._close(dialect, pit)
-
-    def _open(self, dialect: Dialect, index: str, part: _Part | None = None) -> str:
-        only = "" if part is None else f"&preference=_shards:{part.shard}"
+    def _open(self, dialect: Dialect, index: str, only: str = "") -> str:
         pit = self._ask("POST", f"/{quoted(index)}/{dialect.open_pit}keep_alive={KEEP_ALIVE}{only}")[dialect.pit_id]
         return str(pit)
 
     def _close(self, dialect: Dialect, pit: str) -> None:
-        self._elastic.call("DELETE", dialect.close_pit, dumps(dialect.pit_to_close(pit)))
+        self._elastic.call("DELETE", dialect.close_pit, orjson.dumps(dialect.pit_to_close(pit)))
 
     def sample(self, index: str, number: int, seed: int) -> list[HeldDocument]:
         """A random sample of documents without repeats, up to ten thousand."""

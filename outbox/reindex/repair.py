@@ -8,14 +8,14 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
-from outbox.ops.reindex.comparison import Progress
-from outbox.ops.reindex.document_pairs import DocumentPairs
-from outbox.ops.reindex.held_places import HeldPlaces
-from outbox.ops.reindex.pacing import JobPace
-from outbox.ops.reindex.verify import Enough, Verification, Verify, VerifyOptions
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import DRIFT, DriftFinding, HeldDocument, Key, Kind, Truth, is_elsewhere
 from outbox.policy.repair_event import RepairEvent, refresh, repair_event, too_many_deletes
+from outbox.reindex.comparison import Progress
+from outbox.reindex.document_pairs import DocumentPairs
+from outbox.reindex.held_places import HeldPlaces
+from outbox.reindex.pacing import JobPace
+from outbox.reindex.verify import Enough, Verification, Verify, VerifyOptions
 
 DEFAULT_LIMIT: Final = 10_000
 MOST: Final = 100_000

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox.errors import UsageError
-from outbox.ops.reindex.rebuild_steps import (
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep, next_index
+from outbox.reindex.rebuild_steps import (
     Broken,
     HeldByAnother,
     InTheWay,
@@ -16,8 +18,6 @@ from outbox.ops.reindex.rebuild_steps import (
     RebuildSteps,
     dead_owner,
 )
-from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep, next_index
 
 
 @dataclass(slots=True)

@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from outbox.errors import Conflict, OutboxError
-from outbox.ops.reindex.comparison import Progress
-from outbox.ops.reindex.copier import Copier, SecondIndexLost
-from outbox.ops.reindex.losses import Losses
-from outbox.ops.reindex.verify import Verification, Verify, VerifyOptions
 from outbox.policy.drift import DRIFT, DriftFinding
-from outbox.policy.rebuild_parts import PartsProgress, Work, WorkKind
 from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep
 from outbox.ports import Clock, Refusal
+from outbox.reindex.comparison import Progress
+from outbox.reindex.copier import Copier, SecondIndexLost
+from outbox.reindex.losses import Losses
+from outbox.reindex.parts import PartsProgress, Work, WorkKind
+from outbox.reindex.verify import Verification, Verify, VerifyOptions
 
 if TYPE_CHECKING:
-    from outbox.ops.reindex.parallel import Parallel
+    from outbox.reindex.parallel import Parallel
+    from outbox.reindex.tables import PostgresRebuilds
     from outbox.sink.new_index import ElasticNewIndex
-    from outbox.store.reindex import PostgresRebuilds
 
 
 class NotNow(Conflict):

@@ -17,9 +17,9 @@ from typing import IO, Any, Final
 import orjson
 
 from outbox.errors import OutboxError
-from outbox.ops.reindex.parallel import PartJob, PartTable
-from outbox.ops.reindex.rebuild_steps import named_owner
-from outbox.policy.rebuild_parts import PartsProgress
+from outbox.reindex.parallel import PartJob, PartTable
+from outbox.reindex.parts import PartsProgress
+from outbox.reindex.rebuild_steps import named_owner
 
 STOP_SECONDS: Final = 45.0  # a request may take 30 s to its deadline; then it is killed, which does no harm
 MOST_DEATHS: Final = 12  # in a row, without any progress

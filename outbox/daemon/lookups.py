@@ -9,13 +9,13 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from outbox.daemon.brakes import Brakes
 from outbox.errors import DocumentsUnavailable
-from outbox.facts import Announce, SinkPaused, SinkResumed
+from outbox.facts import Announce, BrakeOff, BrakeOn, SinkPaused, SinkResumed
+from outbox.policy.brake import HOLD_SECONDS, MOST_FINGERPRINTS, WINDOW_SECONDS
 from outbox.policy.document import Stack
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.settle import LOOKUPS_BRAKED, Judged, Settlement, view_away
+from outbox.policy.settle import LOOKUPS_BRAKED, TOO_MANY_GONE, Judged, Settlement, view_away
 from outbox.ports import Clock, Document, DocumentSource, EventStore, Named
 
 DOCUMENTS: Final = "documents"  # the target that is paused while the view cannot be read
@@ -24,7 +24,40 @@ LEAST_OF_A_TYPE: Final = 10
 SAMPLE_SECONDS: Final = 10.0  # an answer holds for so long
 KEPT_OF_A_BATCH: Final = 5
 MOST_TYPES: Final = 1_000  # whose last found entities are remembered
+LOOKUPS: Final = "lookups_without_a_row"  # begins the lookup brakes' fingerprints, for people and for --let-fail
 _TYPE: Final = itemgetter(Event._fields.index("entity_type"))
+
+
+@dataclass(slots=True)
+class LookupBrake:
+    """Half the entities gone at once looks like a broken view, not like deletes: then nothing is deleted."""
+
+    least: int = 50
+    _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
+    held: int = 0
+    _last_held: float = 0.0
+
+    def admit(self, looked_up: int, missing: int, now: float) -> bool:
+        """May these missing rows become deletes?"""
+        while self._seen and self._seen[0][0] <= now - WINDOW_SECONDS:
+            self._seen.popleft()
+        self._seen.append((now, looked_up, missing))
+        total = sum(n for _, n, _ in self._seen)
+        gone = sum(n for _, _, n in self._seen)
+        return missing == 0 or total < self.least or gone * 2 <= total
+
+    def hold(self, missing: int, now: float) -> bool:
+        """They wait. True: they are the first since it was off."""
+        first = not self.held
+        self.held, self._last_held = self.held + missing, now
+        return first
+
+    def released(self, now: float, *, let_fail: bool) -> int:
+        """How many it has held, once it is off again: like `Brake`'s fingerprints. 0: it is on, or was never."""
+        if not let_fail and now - self._last_held <= HOLD_SECONDS + WINDOW_SECONDS:
+            return 0
+        held, self.held = self.held, 0
+        return held
 
 
 class CheckedLookups(NamedTuple):
@@ -41,9 +74,10 @@ class Lookups:
 
     store: EventStore
     documents: DocumentSource
-    brakes: Brakes
     announce: Announce
     clock: Clock
+    brakes: dict[str, LookupBrake] = field(default_factory=dict)  # by entity type
+    lets_fail: set[str] = field(default_factory=set)  # what operators have checked
     _away_since: float | None = None
     _found: dict[str, deque[Event]] = field(default_factory=dict)  # by type, lately
     _sampled: dict[str, tuple[float, bool]] = field(default_factory=dict)
@@ -55,7 +89,7 @@ class Lookups:
         self._back()
         if all(map(_is_there, found.values())):  # as nearly always
             for kind, number in Counter(map(_TYPE, events)).items():
-                self.brakes.admit_missing(kind, number, 0)
+                self._admit(kind, number, 0)
             self._remember(events)
             return CheckedLookups(stacks, {}, ())
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
@@ -71,14 +105,60 @@ class Lookups:
 
     def _held(self, asked: Mapping[str, tuple[int, Sequence[Event]]]) -> set[str]:
         """Types of which nothing may go now; `asked` says how many were looked up, and which were gone."""
-        doubted = {kind: gone for kind, (n, gone) in asked.items() if not self.brakes.admit_missing(kind, n, len(gone))}
+        doubted = {kind: gone for kind, (n, gone) in asked.items() if not self._admit(kind, n, len(gone))}
         there = self._others_are_there({kind: {event.entity_id for event in gone} for kind, gone in doubted.items()})
         for kind in there:
-            self.brakes.let_go(kind)
+            self._let_go(kind)
         held = doubted.keys() - there
         for kind in held:
-            self.brakes.hold_missing(kind, len(doubted[kind]))
+            self._hold(kind, len(doubted[kind]))
         return set(held)
+
+    def _admit(self, kind: str, looked_up: int, missing: int) -> bool:
+        """May the entities of this type that were not found be deleted?"""
+        with self._lock:
+            brake = self._brake(kind)
+            admitted = brake is None or brake.admit(looked_up, missing, self.clock())
+            return admitted or bool(self.lets_fail & {LOOKUPS, _fingerprint(kind)})
+
+    def _brake(self, kind: str) -> LookupBrake | None:
+        """The one that was used longest ago makes room, but not while it holds rows back. None: they all do."""
+        brake = self.brakes.pop(kind, None)
+        if brake is None and len(self.brakes) >= MOST_FINGERPRINTS:
+            idle = next((known for known, brake in self.brakes.items() if not brake.held), None)
+            if idle is None:
+                return None
+            del self.brakes[idle]
+        self.brakes[kind] = brake or LookupBrake()
+        return self.brakes[kind]
+
+    def _hold(self, kind: str, missing: int) -> None:
+        with self._lock:
+            brake = self._brake(kind)
+            first = brake is not None and brake.hold(missing, self.clock())
+        if first:
+            self.announce(BrakeOn(_fingerprint(kind), TOO_MANY_GONE.reason, TOO_MANY_GONE.error))
+
+    def _let_go(self, kind: str) -> None:
+        """Others of the type are there, so these are gone."""
+        with self._lock:
+            brake = self.brakes.pop(kind, None)
+        if brake is not None and brake.held:
+            self.announce(BrakeOff(_fingerprint(kind), brake.held))
+
+    def let_fail(self, chosen: frozenset[str]) -> None:
+        """Called every second: what operators let fail, and types that have come to rest."""
+        with self._lock:
+            now = self.clock()
+            self.lets_fail &= chosen
+            self.lets_fail |= chosen
+            released = [
+                (_fingerprint(kind), held)
+                for kind, brake in self.brakes.items()
+                if (held := brake.released(now, let_fail=bool(chosen & {LOOKUPS, _fingerprint(kind)})))
+            ]
+        for fingerprint, held in released:
+            self.announce(BrakeOff(fingerprint, held))
 
     def _others_are_there(self, gone: Mapping[str, Container[str]]) -> set[str]:
         """Types of which most other entities, that were there lately, are still there: a view that is right has them.
@@ -130,8 +210,12 @@ class Lookups:
             self.announce(SinkResumed(DOCUMENTS, Reason.DOCUMENTS_UNAVAILABLE, self.clock() - since))
 
 
+def _fingerprint(kind: str) -> str:
+    return f"{LOOKUPS}:{kind}"
+
+
 def _for_all(stacks: Sequence[Stack], settlement: Settlement) -> list[Judged]:
-    return [(event, settlement) for stack in stacks for event in (stack.head, *stack.older)]
+    return [(event, settlement) for stack in stacks for event in stack.events]
 
 
 def _types(events: Sequence[Event]) -> set[str]:
@@ -139,7 +223,7 @@ def _types(events: Sequence[Event]) -> set[str]:
 
 
 def _has_delete(stack: Stack) -> bool:
-    return any(event.op == DELETE for event in (stack.head, *stack.older))
+    return any(event.op == DELETE for event in stack.events)
 
 
 def _is_gone(document: Document) -> bool:

@@ -12,12 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from outbox.ops.reindex.comparison import ComparedTarget, Comparison, Progress
-from outbox.ops.reindex.document_pairs import DocumentPairs
-from outbox.ops.reindex.pacing import JobPace
-from outbox.ops.reindex.parallel import Parallel, PartJob
-from outbox.ops.reindex.part_work import HeldParts, PartLost, PartStopped
-from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.drift import (
     DRIFT,
     DriftFinding,
@@ -27,7 +21,13 @@ from outbox.policy.drift import (
     read_finding,
     report_record,
 )
-from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, planned
+from outbox.reindex.comparison import ComparedTarget, Comparison, Progress
+from outbox.reindex.document_pairs import DocumentPairs
+from outbox.reindex.pacing import JobPace
+from outbox.reindex.parallel import Parallel, PartJob
+from outbox.reindex.part_work import HeldParts, PartLost, PartStopped
+from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, planned
+from outbox.reindex.verify import VerifyOptions
 
 COUNT_SECONDS: Final = 1.0
 SLICES_PER_PROCESS: Final = 4
