@@ -36,7 +36,7 @@ from outbox.store.truth import PostgresTruth
 from outbox.telemetry.log_setup import configure
 from outbox.web import application
 from outbox.web.console_server import Console, address, listen
-from outbox.web.services import ReplayDispatching, Services, Shared, snapshots
+from outbox.web.services import ReplayDispatching, Services, Shared, snapshot
 
 READERS: Final = 4  # pages wait here, never in front of a projector
 ACTORS: Final = 4  # replays under way take nothing from those who only read
@@ -104,7 +104,7 @@ def services(
     desk, sees = join(settings, reading, backlog), operations(settings, reading, elastic)
     does = operations(settings, acting, elastic)
     pulse = partial(pulses, partial(minutes, reading))
-    read = snapshots(desk.status, pulse, sees.stats, desk.browse, sees.audit)
+    read = partial(snapshot, desk.status, pulse, sees.stats, desk.browse, sees.audit)
     events, audit = PostgresBrowsing(reading), PostgresAudit(acting)
     return Services(
         status=Shared(read),

@@ -189,12 +189,8 @@ Processes = Annotated[
 Engine = Annotated[str, option("--engine", "local: processes of this machine; spark: Apache Spark's.", "NAME")]
 Master = Annotated[str | None, option("--master", "With --engine spark: its master; left out: this machine.", "URL")]
 By = Annotated[str, option("--by", "Your name, for the audit log.", "NAME")]
-ByLogin = Annotated[
-    str,
-    option(
-        "--by", "Your name, for the audit log.", "NAME", default_factory=getpass.getuser, show_default="your login name"
-    ),
-]
+_LOGIN: Final = {"default_factory": getpass.getuser, "show_default": "your login name"}
+ByLogin = Annotated[str, option("--by", "Your name, for the audit log.", "NAME", **_LOGIN)]
 ByShell = Annotated[str | None, option("--by", "Who does this; left out: the user at the shell.")]
 Why = Annotated[str, option("--reason", "Why, for the audit.")]
 Reason = Annotated[str, option("--reason", "Why, for the audit log.", "TEXT")]

@@ -72,6 +72,11 @@ class Declarations:
         first = frozenset(new & known.keys())
         return Sorted(viewed, frozenset(types - known.keys()), wrong, waiting, away, first, all_viewed)
 
+    def declared_meanwhile(self, types: Set[str]) -> bool:
+        """Whether somebody keeps one of these types, which nobody kept when they were sorted: a first event raises no
+        revision, and what it wrote may be what these deletes removed."""
+        return bool(types) and not types.isdisjoint(self.store.read(sorted(types))[1])
+
     def take_back(self, refused: Iterable[str] = ()) -> None:
         """After each batch: declarations by events that were all refused. For each, every batch in flight is done
         again, so not whenever such an event comes."""

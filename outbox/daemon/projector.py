@@ -299,8 +299,11 @@ class Projector:
         """All in one statement, as nearly always. Rows that someone has locked get a moment; they and those whose
         verdict cannot be written hold up nobody else."""
         token, holding, drawn = batch.claimed.token, batch.holding, batch.bodies.first_drawn
-        settlements = batch.verdicts.settlements()
-        settled = while_leased(lambda: self.store.settle(token, settlements, drawn), holding)
+        settlements, undeclared = batch.verdicts.settlements(), batch.sorted.undeclared
+        if while_leased(lambda: self.declarations.declared_meanwhile(undeclared), holding):
+            settled = Settled(0, (), changed=True)
+        else:
+            settled = while_leased(lambda: self.store.settle(token, settlements, drawn), holding)
         if settled.changed:
             while_leased(lambda: self.store.release(token), holding)
             batch.verdicts.forget()

@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from itertools import chain
@@ -47,7 +46,7 @@ def configure(
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=_factory(out),
+        logger_factory=structlog.WriteLoggerFactory(out),  # one write per line: lines of two threads never mix
         cache_logger_on_first_use=True,
     )
     logger: FilteringBoundLogger = structlog.get_logger().bind()
@@ -114,22 +113,6 @@ def _console(out: TextIO) -> Processor:
         return render(logger, name, shown)[:LINE_BYTES]
 
     return line
-
-
-def _factory(out: TextIO) -> Callable[..., Any]:
-    lock = threading.Lock()
-
-    class Line:
-        """One write per line, so that lines of two threads never mix."""
-
-        def msg(self, message: str) -> None:
-            with lock:
-                out.write(message + "\n")
-                out.flush()
-
-        log = debug = info = warning = error = critical = exception = msg
-
-    return lambda *_: Line()
 
 
 class _Library(logging.Handler):

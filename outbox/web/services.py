@@ -85,19 +85,16 @@ class Shared(Generic[T]):
             return
         try:
             if not self._is_fresh():
-                self._read()
+                began = self._clock()
+                value = self._query()
+                self._every = max(self._fresh_seconds, REST * (self._clock() - began))
+                self._last, self._problem = (self._clock(), value), ""
         except DependencyDown as away:
             self._problem = away.message
             if self._last is None or self._age() > USEFUL_SECONDS:
                 raise
         finally:
             self._reading.release()
-
-    def _read(self) -> None:
-        began = self._clock()
-        value = self._query()
-        self._every = max(self._fresh_seconds, REST * (self._clock() - began))
-        self._last, self._problem = (self._clock(), value), ""
 
     def _age(self) -> float:
         assert self._last is not None
@@ -152,24 +149,17 @@ class Snapshot:
     recent_audit: AuditPage
 
 
-def snapshots(
-    status: StatusDesk,
-    pulse: Callable[[], Mapping[str, Pulse]],
-    stats: StatsDesk,
-    browse: Browse,
-    audit: AuditDesk,
-) -> Callable[[], Snapshot]:
-    def read() -> Snapshot:
-        return Snapshot(
-            status=status.read(),
-            pulse=pulse(),
-            finished=stats.finished(),
-            discarded=stats.store.discarded(),
-            recent_failures=browse.page(EventFilter(), ("failed",), RECENT).events,
-            recent_audit=audit.page(AuditFilter(), None, RECENT),
-        )
-
-    return read
+def snapshot(
+    status: StatusDesk, pulse: Callable[[], Mapping[str, Pulse]], stats: StatsDesk, browse: Browse, audit: AuditDesk
+) -> Snapshot:
+    return Snapshot(
+        status=status.read(),
+        pulse=pulse(),
+        finished=stats.finished(),
+        discarded=stats.store.discarded(),
+        recent_failures=browse.page(EventFilter(), ("failed",), RECENT).events,
+        recent_audit=audit.page(AuditFilter(), None, RECENT),
+    )
 
 
 @dataclass(frozen=True, slots=True)

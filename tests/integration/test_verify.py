@@ -186,11 +186,7 @@ def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
     [
         ("bigint", "g", ["x", "99999999999999999999", "-", "007", "+7"]),
         ("integer", "g", ["1.5", "4000000000"]),
-        (
-            "uuid",
-            "md5(g::text)::uuid",
-            ["x", "00000000-0000-4000-8000-00000", "C4CA4238A0B923820DCC509A6F75849B"],
-        ),
+        ("uuid", "md5(g::text)::uuid", ["x", "00000000-0000-4000-8000-00000", "C4CA4238A0B923820DCC509A6F75849B"]),
         ('text collate "C"', "'é' || chr(33 + g % 90) || g", []),
         ("varchar(40)", "g::text", []),
     ],

@@ -17,9 +17,9 @@ from outbox.daemon.lifecycle import Lifecycle
 from outbox.sink import exchange
 from outbox.sink.client import Elastic
 from outbox.sink.elastic import ElasticSink
+from outbox.store import replays
 from outbox.store.events import PostgresEvents
 from outbox.store.fanouts import PostgresFanouts
-from outbox.store.replays import PostgresReplays
 from outbox.store.webhooks import PostgresWebhooks
 from outbox.store.workers import Reclaims
 
@@ -210,7 +210,8 @@ HOOKS: dict[str, Callable[[Trap], None]] = {
     "in heartbeat": in_heartbeat,
     # The rows are moved, the transaction is not committed.
     "in reclaim": lambda trap: after(Reclaims, "_take_back", trap, counts=lambda moved: moved[0] > 0),
-    "in replay": lambda trap: after(PostgresReplays, "_move", trap, counts=bool),
+    # As soon as there are rows to write into the audit: they are moved, nothing is committed.
+    "in replay": lambda trap: before(replays, "_item", trap),
     # The receiver has answered; that it did is not written down.
     "in webhook send": lambda trap: before(PostgresWebhooks, "delivered", trap),
     "in drain": in_drain,

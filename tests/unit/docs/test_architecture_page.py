@@ -37,7 +37,7 @@ def test_every_room_and_every_module_of_a_room_exists() -> None:
 
 
 def test_every_file_of_the_four_paths_exists() -> None:
-    named = [name for _, files in rows("Four paths through the files") for name in NAMED.findall(files)]
+    named = [name for _, files in rows("Paths through the files") for name in NAMED.findall(files)]
     assert len(named) > 30
     assert [name for name in named if not exists(PACKAGE / name)] == []
 
@@ -96,7 +96,7 @@ HELD = {
         "unit/telemetry/test_health.py::a_chore_that_hangs_restarts_no_daemon_and_is_named",
         "acceptance/test_frozen_database.py::liveness_does_not_depend_on_a_database_that_answers_nothing",
     ),
-    "No part asks PostgreSQL while": (
+    "No server is asked while the worker": (
         "acceptance/test_terminated_starts.py::no_start_ends_with_an_error_while_its_connections_are_terminated",
     ),
     "No settle, renewal or release waits": (
