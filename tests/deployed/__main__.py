@@ -2,6 +2,7 @@
 
 import argparse
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -81,7 +82,7 @@ def _play(name: str, asked: argparse.Namespace) -> Outcome:
             PARTS[name][0](asked.folder.resolve(), asked.stand_ins, outcome.figures, outcome.versions)
     except MissingSoftware as missing:
         outcome.word, outcome.detail = "MISSING", str(missing)
-    except (DeploymentFailed, TooLate) as failed:
+    except (DeploymentFailed, TooLate, OSError, subprocess.SubprocessError) as failed:
         outcome.word, outcome.detail = "FAILED", str(failed)
     outcome.seconds = round(time.monotonic() - began)
     save(outcome, asked.folder / "results")

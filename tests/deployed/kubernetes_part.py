@@ -18,7 +18,7 @@ from tests.deployed.debian import fetch_programs
 from tests.deployed.scenario import Figures, Versions
 from tests.deployed.shell import DeploymentFailed, MissingSoftware, await_until, run, say
 from tests.fixtures.deployment import read_all_yaml
-from tests.fixtures.helm import CHART, KUBERNETES, NAMESPACES, by_name, expected, rendered
+from tests.fixtures.helm import CHART, KUBERNETES, NAMESPACES, VERSION, by_name, expected, rendered
 from tests.fixtures.kustomize import build, pod_spec
 
 RESTRICTED = ("enforce", "warn", "audit")
@@ -196,7 +196,7 @@ def _chart(server: ApiServer, helm: Path, name: str) -> int:
     resources = rendered(helm, name)
     if by_name(resources) != by_name(expected(name)):
         raise DeploymentFailed(f"the chart with values-{name}.yaml is not the overlay")
-    run(helm, "lint", CHART, "-f", CHART / f"values-{name}.yaml", "--strict")
+    run(helm, "lint", CHART, "-f", CHART / f"values-{name}.yaml", "--strict", *VERSION)
     return len(server.judge("-f", "-", text=yaml.safe_dump_all(resources)))
 
 
