@@ -17,10 +17,9 @@ from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint
 from outbox.policy.settle import Done, Failed, Released, RetryLater
 from outbox.ports import NewerDelete, RecordRow
 from outbox.store.backlog import open_events
-from outbox.store.base import TopicStore
 from outbox.store.events import PostgresEvents, failure_columns, raise_version, storable
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import Database
+from outbox.store.pool import Database, TopicStore
 
 NOT_TEXT: Final = UNREADABLE + "the value is not JSON"
 NOT_A_ROW: Final = UNREADABLE + "its names do not fit the table"

@@ -13,11 +13,10 @@ import psycopg
 from psycopg import sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
-from outbox.store.base import TopicStore
 from outbox.store.documents import ViewDocuments
 from outbox.store.entity_events import EntityEvents, rows
 from outbox.store.plans import nodes
-from outbox.store.pool import Database
+from outbox.store.pool import Database, TopicStore
 
 MOST_KEYS: Final = 10_000  # the largest histogram that PostgreSQL keeps
 SAMPLED: Final = 50  # keys per part: its size then varies by a seventh (the root of 50), unless statistics are wrong

@@ -7,8 +7,7 @@ import orjson
 
 from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work
 from outbox.reindex.tables import LEASE
-from outbox.store.base import TopicStore
-from outbox.store.pool import Database
+from outbox.store.pool import Database, TopicStore
 
 MOST_TRIES: Final = 6  # without a page copied in between: as for an event that kills its workers
 REPORTS_AT_ONCE: Final = 20

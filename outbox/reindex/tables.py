@@ -13,8 +13,7 @@ from outbox.policy.reindex import BackfillRun, LastVerification, Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.reindex.parts import PartsProgress
 from outbox.store import audit
-from outbox.store.base import TopicStore
-from outbox.store.pool import Database, fetch_row
+from outbox.store.pool import Database, TopicStore, fetch_row
 from outbox.store.queries import queries
 
 LEASE: Final = timedelta(seconds=15)

@@ -16,9 +16,8 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.inputs import EventFilter, given
 from outbox.policy.repair_event import RepairEvent, Reprojection
 from outbox.store import audit
-from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, event_where, typed
-from outbox.store.pool import fetch_row
+from outbox.store.pool import TopicStore, fetch_row
 from outbox.store.queries import queries
 from outbox.store.schema.state import has_by_type
 

@@ -12,9 +12,8 @@ from psycopg.rows import dict_row
 
 from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
 from outbox.policy.inputs import AuditFilter
-from outbox.store.base import TopicStore
 from outbox.store.filters import audit_where
-from outbox.store.pool import fetch_rows
+from outbox.store.pool import TopicStore, fetch_rows
 from outbox.store.queries import queries
 
 READ_LIMIT_MS: Final = 3_000

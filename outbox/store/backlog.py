@@ -11,8 +11,7 @@ from outbox.errors import DatabaseDown
 from outbox.facts import FanoutSample, SlotSample, TypeBacklog
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
-from outbox.store.base import BoundedStore
-from outbox.store.pool import QueryCancelled, connect, fetch_rows, plan_with, translated
+from outbox.store.pool import BoundedStore, QueryCancelled, connect, fetch_rows, plan_with, translated
 from outbox.store.queries import queries
 from outbox.store.schema.state import check_schema
 

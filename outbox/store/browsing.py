@@ -8,9 +8,8 @@ from uuid import UUID
 from outbox.errors import NotPermitted
 from outbox.policy.inputs import EventFilter
 from outbox.ports import EntityWait
-from outbox.store.base import BoundedStore
 from outbox.store.filters import TimeColumn, entity_id_type, event_where, text_of_id, typed
-from outbox.store.pool import BY_INDEX, bounded_read, fetch_rows
+from outbox.store.pool import BY_INDEX, BoundedStore, bounded_read, fetch_rows
 from outbox.store.schema.state import has_by_entity
 
 MOST_SHOWN_BYTES: Final = 1_048_576

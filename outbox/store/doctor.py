@@ -13,11 +13,10 @@ from outbox.policy.schema import SchemaStatus
 from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
 from outbox.store import plans
 from outbox.store.attach import installed
-from outbox.store.base import TopicStore
 from outbox.store.coverage import read_coverage
 from outbox.store.documents import asking_for
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
+from outbox.store.pool import Database, TopicStore, bounded_read, connect, fetch_rows, translated
 from outbox.store.pooler import is_between, shares_sessions
 from outbox.store.queries import queries
 from outbox.store.schema.state import read_status

@@ -8,9 +8,8 @@ from psycopg import sql
 
 from outbox.errors import DocumentsUnavailable
 from outbox.policy.drift import Key, Truth
-from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type
-from outbox.store.pool import Database, QueryCancelled
+from outbox.store.pool import Database, QueryCancelled, TopicStore
 from outbox.store.schema.state import has_by_entity
 from outbox.store.view_shape import names_an_id
 

@@ -9,7 +9,7 @@ from psycopg import Connection
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.entity_type import EntityType, KeptBy, Versions
 from outbox.store import audit
-from outbox.store.base import TopicStore
+from outbox.store.pool import TopicStore
 from outbox.store.queries import queries
 
 

@@ -4,8 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from outbox.ports import Captured
-from outbox.store.base import TopicStore
-from outbox.store.pool import Database
+from outbox.store.pool import Database, TopicStore
 
 DAYS_AHEAD: Final = 7
 """As sql/optional/log.sql makes them: for so long may no daemon run before rows go to the default partition."""

@@ -22,9 +22,8 @@ from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint, redact
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
 from outbox.store import audit
-from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import Database
+from outbox.store.pool import Database, TopicStore
 from outbox.store.queries import queries
 
 # `Event._make` without its frame in Python: 0.1 us per row instead of 0.35.

@@ -13,9 +13,8 @@ from uuid import UUID
 from psycopg import Connection
 
 from outbox.policy.inputs import EventFilter
-from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, event_where
-from outbox.store.pool import Database, fetch_rows
+from outbox.store.pool import Database, TopicStore, fetch_rows
 from outbox.store.queries import queries
 
 READ_LIMIT_MS: Final = 3_000

@@ -14,9 +14,8 @@ from outbox.policy.event import Event
 from outbox.policy.fanout import KEY_BYTES, Fanout, query_failed
 from outbox.policy.outcome import Failure
 from outbox.policy.redact import redact
-from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import QueryCancelled
+from outbox.store.pool import QueryCancelled, TopicStore
 
 FIND_MS: Final = 60_000  # a query that takes longer fails its fan-out, and holds up a lane for no longer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from outbox.policy.drift import Key
 from outbox.policy.places import NotedPlace
-from outbox.store.base import TopicStore
+from outbox.store.pool import TopicStore
 
 
 class PostgresPlaces(TopicStore, topic="places"):

@@ -1,9 +1,10 @@
-"""Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors. Knows no query."""
+"""Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors; and how the named queries of
+a topic are run over one. Knows no query."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Any, Final, LiteralString
+from typing import Any, ClassVar, Final, LiteralString
 
 import psycopg
 from psycopg import Connection, DataError
@@ -16,6 +17,7 @@ from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from outbox.errors import DatabaseDown, LockHeld, NotPermitted, OutboxError, SchemaMismatch
+from outbox.store.queries import queries
 
 # Of every connection. Payloads go to Elasticsearch as the bytes that come, so they must come as UTF-8, whatever the
 # database's encoding and the environment say. A half-open socket is found in 5 + 3 x 2 s; without keepalives, libpq
@@ -306,3 +308,52 @@ def bounded_read(
             yield connection
     except QueryCancelled as error:
         raise ReadTooLong(f"stopped after {time_limit_ms / 1000:g} s") from error
+
+
+class TopicStore:
+    """The queries of one topic over one pool. Each method runs one of them, in a connection of its own."""
+
+    _topic: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, topic: str = "") -> None:
+        cls._topic = topic or cls._topic
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries(self._topic)
+
+    def _connection(self) -> AbstractContextManager[Connection[Any]]:
+        return self._database.connection()
+
+    def _all(self, query: str, /, **named: Any) -> list[tuple[Any, ...]]:
+        with self._connection() as connection:
+            return connection.execute(self._sql[query], named).fetchall()
+
+    def _one(self, query: str, /, **named: Any) -> tuple[Any, ...] | None:
+        with self._connection() as connection:
+            return connection.execute(self._sql[query], named).fetchone()
+
+    def _value(self, query: str, /, **named: Any) -> Any:
+        """The first column of the one row that there is; None where there is no row."""
+        row = self._one(query, **named)
+        return None if row is None else row[0]
+
+    def _rows(self, query: str, /, **named: Any) -> list[dict[str, Any]]:
+        with self._connection() as connection:
+            return fetch_rows(connection, self._sql[query], named)
+
+    def _row(self, query: str, /, **named: Any) -> dict[str, Any] | None:
+        with self._connection() as connection:
+            return fetch_row(connection, self._sql[query], named)
+
+    def _run(self, query: str, /, **named: Any) -> int:
+        """How many rows it changed."""
+        with self._connection() as connection:
+            return connection.execute(self._sql[query], named).rowcount
+
+
+class BoundedStore(TopicStore):
+    """Reads for people: each read has a limit of time, and changes nothing."""
+
+    def _connection(self) -> AbstractContextManager[Connection[Any]]:
+        return bounded_read(self._database)

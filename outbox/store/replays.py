@@ -25,9 +25,8 @@ from outbox.policy.replay import (
 )
 from outbox.policy.webhook import Notice
 from outbox.store import audit, webhooks
-from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, event_where
-from outbox.store.pool import Database, fetch_row, fetch_rows
+from outbox.store.pool import Database, TopicStore, fetch_row, fetch_rows
 from outbox.store.queries import queries
 
 LEASE: Final = timedelta(seconds=LEASE_SECONDS)

@@ -13,9 +13,8 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.event import DELETE, UPSERT
 from outbox.policy.prune_steps import PrunePlace, PruneStep
 from outbox.store import audit
-from outbox.store.base import TopicStore
 from outbox.store.entity_types import kept_by_view
-from outbox.store.pool import Database
+from outbox.store.pool import Database, TopicStore
 
 PRUNE_KEY: Final = 7_306_240_312  # beside the reclaim lock's
 # Asking for other events of the same entities reads the table where no entity index is; longer than this, and the rows

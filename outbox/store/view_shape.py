@@ -12,8 +12,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable, OutboxError, SchemaMismatch, UsageError
-from outbox.store.base import TopicStore
-from outbox.store.pool import Database, QueryCancelled
+from outbox.store.pool import Database, QueryCancelled, TopicStore
 from outbox.store.queries import queries
 
 _INTEGER: Final = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}

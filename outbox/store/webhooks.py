@@ -11,8 +11,7 @@ from psycopg import Connection
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.webhook import Notice, WebhookDelivery
 from outbox.store import audit
-from outbox.store.base import TopicStore
-from outbox.store.pool import fetch_row
+from outbox.store.pool import TopicStore, fetch_row
 from outbox.store.queries import queries
 
 Row = Mapping[str, Any]

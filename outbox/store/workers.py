@@ -13,9 +13,8 @@ from outbox.policy.event import MOST_ABANDONED
 from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
 from outbox.ports import ControlRow, Holder, Other, Reclaim, Sweep
-from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import BY_INDEX, Database, QueryCancelled, is_refusal, plan_with
+from outbox.store.pool import BY_INDEX, Database, QueryCancelled, TopicStore, is_refusal, plan_with
 
 RECLAIM_KEY = 7_306_240_311  # one number for the whole product: only one process reclaims at a time
 SUSPECT_ERROR = (

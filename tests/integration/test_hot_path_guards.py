@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.daemon import declarations
+from outbox.daemon import declarations, view_trust
 from outbox.policy.document import BATCH_BYTES
 from outbox.ports import BulkAction, WriteReport
 from outbox.sink.bulk import Encoded

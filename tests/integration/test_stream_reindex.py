@@ -10,6 +10,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.config import Settings
+from outbox.kafka import settle_wait
 from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.policy.reindex import Rebuild
 from outbox.reindex import comparison, mismatches

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from outbox.errors import StreamDown
+from outbox.kafka import capture_wait
 from outbox.kafka.settle_wait import StreamMark
 from outbox.ops import status
 from outbox.policy.drift import DriftReport, add_record, report_record
