@@ -1,5 +1,5 @@
-"""Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors; and how the named queries of
-a topic are run over one. Knows no query."""
+"""Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors; and how the named queries
+of a topic are run over one. Knows no query."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
