@@ -83,9 +83,9 @@ MUTATIONS = (
         "joined_documents",
         [
             Change(
-                "outbox/daemon/batch.py",
-                "        return from_view(sendable, found, self.drawn, self.portion_bytes)",
-                "        return None",
+                "outbox/daemon/projector.py",
+                "        parts = fast_path.from_view(sendable, found, bodies.drawn, self.portion_bytes)",
+                "        parts = None",
             ),
             Change(
                 "outbox/daemon/batch.py",
@@ -98,7 +98,7 @@ MUTATIONS = (
         "no_raise",
         "the sequence is not raised when the index is ahead of it",
         "database_restored",
-        [Change("outbox/daemon/projector.py", "            self._move_on(delivery, current, batch)\n", "")],
+        [Change("outbox/daemon/higher_version.py", "        self._move_on(delivery, current, batch)\n", "")],
     ),
 )
 

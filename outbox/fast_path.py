@@ -9,14 +9,13 @@ holds each pair together (tests/unit/test_fast_path.py).
     is_lookup       other_sort of each event of types that the view keeps, then coalesce
     from_view       the same as from_payloads, for documents that were just looked up
     all_written     each outcome is `Written`
-    Plain.written   Judge.accepted of each document that is written, in a batch where others are not
 
-Two shortcuts are where their plain rule is, and tested here too: `Delivery.is_plain` for `Judge.accepted`, and
+Two shortcuts are where their plain rule is, and tested here too: `Portion.settle` for `Judge.accepted`, and
 `store.events._is_plain` for a row of verdicts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress, repeat, starmap
 from operator import add, is_, itemgetter
 from typing import Final
@@ -26,13 +25,13 @@ from outbox.policy.document import (
     MAX_ID_BYTES,
     MAX_ROUTING_BYTES,
     MAX_TYPE_BYTES,
+    Address,
     Addressing,
     is_refresh_with_payload,
 )
 from outbox.policy.event import DELETE, OPS, REFRESH, Event
-from outbox.policy.naming import Address
-from outbox.policy.outcome import WRITTEN, Failure, Outcome, Written
-from outbox.ports import BulkAction, Document
+from outbox.policy.outcome import WRITTEN, Failure, Outcome
+from outbox.ports import Document
 
 Parts = tuple[str, str, int, str | None, bytes]  # index, id, version, routing, body
 
@@ -69,40 +68,6 @@ class Sendable:
         if len(set(self.ids)) == len(self.ids):
             return True
         return len(set(zip(self.indexes, self.ids, self.routings, strict=True))) == len(self.events)
-
-
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """A batch as nearly every one is: upserts with their bodies at hand, each of a document of its own; or all of them
-    just read from the view. It is sent as it was claimed."""
-
-    sendable: Sendable
-    parts: Sequence[Parts]
-    viewed: frozenset[str] = frozenset()  # their types, where the view keeps them
-
-    @property
-    def drawn(self) -> bool:
-        """Their versions were, for a lookup."""
-        return bool(self.viewed)
-
-    @property
-    def events(self) -> Sequence[Event]:
-        return self.sendable.events
-
-    def actions(self) -> list[BulkAction]:
-        return list(starmap(BulkAction, self.parts))
-
-    def written(self, outcomes: Sequence[Outcome]) -> Sequence[Event]:
-        """Those that are simply done: each has a document of its own."""
-        if all_written(outcomes):
-            return self.events
-        return [event for event, outcome in zip(self.events, outcomes, strict=True) if isinstance(outcome, Written)]
-
-    def rest(self, outcomes: Sequence[Outcome]) -> "tuple[Plain, Sequence[Outcome]]":
-        """The others, to be judged one by one."""
-        rest = [not isinstance(outcome, Written) for outcome in outcomes]
-        parts, left = list(compress(self.parts, rest)), list(compress(outcomes, rest))
-        return replace(self, sendable=self.sendable.only(rest), parts=parts), left
 
 
 # Where the documents live, and who is refused
@@ -144,15 +109,14 @@ def _one_by_one(addressing: Addressing, events: Sequence[Event]) -> tuple[Sendab
 # What is sent
 
 
-def from_payloads(sendable: Sendable, most_bytes: int) -> Plain | None:
-    """None: someone has no payload at hand, is no upsert or not alone with its document; or all together are larger
-    than one portion."""
+def from_payloads(sendable: Sendable, most_bytes: int) -> list[Parts] | None:
+    """None: a payload is not at hand, an event is no upsert or not alone with its document, or all are too large."""
     payloads = list(map(_PAYLOAD, sendable.events))
     if not payloads or None in payloads or not _OPS_WITH_PAYLOAD.issuperset(map(_OP, sendable.events)):
         return None
     if not fits(list(map(len, payloads)), most_bytes) or not sendable.is_distinct():
         return None
-    return Plain(sendable, sendable.parts(map(_VERSION, sendable.events), payloads))
+    return sendable.parts(map(_VERSION, sendable.events), payloads)
 
 
 def is_lookup(sendable: Sendable) -> bool:
@@ -161,20 +125,17 @@ def is_lookup(sendable: Sendable) -> bool:
     return sizes.count(None) == routings.count(None) == len(sizes) and sendable.is_distinct()
 
 
-def from_view(sendable: Sendable, found: Mapping[UUID, Document], version: int, most_bytes: int) -> Plain | None:
-    """What was just looked up for all of them, under the version that was drawn. None: one is not there, is large, or
-    has a place of its own."""
+def from_view(sendable: Sendable, found: Mapping[UUID, Document], version: int, most_bytes: int) -> list[Parts] | None:
+    """What was just looked up, under the version drawn. None: one is not there, is large, or has its own place."""
     if not found or not all(map(is_, map(_ID, sendable.events), found)):
         return None
     bodies, sizes, _, failures, _, routed = zip(*found.values(), strict=True)
     if failures.count(None) < len(bodies) or any(routed) or None in bodies or not fits(sizes, most_bytes):
         return None
-    viewed = frozenset(event.entity_type for event in sendable.events)
-    return Plain(sendable, sendable.parts(repeat(version, len(bodies)), bodies), viewed)
+    return sendable.parts(repeat(version, len(bodies)), bodies)
 
 
 def fits(sizes: Sequence[int], most_bytes: int) -> bool:
-    """Whether documents of these sizes may be sent together."""
     return sum(sizes) + EMPTY_BYTES * len(sizes) <= most_bytes
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 from uuid import UUID
 
 from outbox.app.desk import QueueDesk, open_desk
@@ -31,6 +31,8 @@ from outbox.producers import awaiting, call, writing
 if TYPE_CHECKING:
     from outbox.producers.connection import AsyncProducerConnection, ProducerConnection
 
+T = TypeVar("T")
+
 _PAGE: Final = 500
 _NAME: Final = "outbox library"
 _LONGEST_WAIT: Final = 300  # whoever needs longer has a queue to watch: `outbox wait --caught-up`
@@ -38,14 +40,11 @@ _LONGEST_WAIT: Final = 300  # whoever needs longer has a queue to watch: `outbox
 
 @dataclass
 class _Opened:
-    """The connections of one process."""
-
     stack: ExitStack = field(default_factory=ExitStack)
     lock: threading.Lock = field(default_factory=threading.Lock)
     watch: SettleWatch | None = None
     watching: threading.Lock = field(default_factory=threading.Lock)  # apart: to open a watch waits for no server
-    desk: QueueDesk | None = None
-    operations: Operations | None = None
+    made: dict[Callable[..., Any], Any] = field(default_factory=dict)  # by what opened it
 
 
 class _Installation:
@@ -182,18 +181,18 @@ class Outbox(_Installation):
         return self._operator().stats.failed()
 
     def _reader(self) -> QueueDesk:
-        opened = self._opened()
-        with opened.lock:
-            if opened.desk is None:
-                opened.desk = opened.stack.enter_context(open_desk(self._settings, application=_NAME))
-            return opened.desk
+        return self._once(open_desk)
 
     def _operator(self) -> Operations:
+        return self._once(open_operations)
+
+    def _once(self, opening: Callable[..., AbstractContextManager[T]]) -> T:
         opened = self._opened()
         with opened.lock:
-            if opened.operations is None:
-                opened.operations = opened.stack.enter_context(open_operations(self._settings, application=_NAME))
-            return opened.operations
+            if opening not in opened.made:
+                opened.made[opening] = opened.stack.enter_context(opening(self._settings, application=_NAME))
+            made: T = opened.made[opening]
+            return made
 
 
 class AsyncOutbox(_Installation):
@@ -265,7 +264,7 @@ class AsyncOutbox(_Installation):
 
 def _subject(id: UUID | str, *about: Any, **named: Any) -> tuple[Subject, float]:
     """`wait(id, seconds)` or `wait(entity_type, entity_id, seconds)`. An event's id is a uuid, and no type is one."""
-    by_event = isinstance(id, UUID) or not (about or "entity_id" in named) or _is_uuid(id)
+    by_event = not (about or "entity_id" in named) or _uuid(id) is not None
     order = ("seconds",) if by_event else ("entity_id", "seconds")
     given = {**dict(zip(order, about, strict=False)), **named}
     if len(about) > len(order) or given.keys() - set(order):
@@ -274,11 +273,11 @@ def _subject(id: UUID | str, *about: Any, **named: Any) -> tuple[Subject, float]
     return (_id(id) if by_event else EntityWait(str(id), str(given["entity_id"]))), longest
 
 
-def _is_uuid(text: str) -> bool:
+def _uuid(value: UUID | str) -> UUID | None:
     try:
-        return bool(UUID(str(text)))
+        return value if isinstance(value, UUID) else UUID(str(value))
     except ValueError:
-        return False
+        return None
 
 
 def _seen(subject: Subject, status: Status | None) -> Status:
@@ -303,7 +302,6 @@ def _settings(database_url: str | None) -> Settings:
 
 
 def _id(value: UUID | str) -> UUID:
-    try:
-        return value if isinstance(value, UUID) else UUID(str(value))
-    except ValueError:
-        raise WrongArgument(f"{str(value)[:80]!r} is not an event's id, which is a uuid") from None
+    if (id := _uuid(value)) is None:
+        raise WrongArgument(f"{str(value)[:80]!r} is not an event's id, which is a uuid")
+    return id

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The guide's database on localhost:5435 (wordloom_dev, wordloom_test), migrated: by Docker if it runs, else the
+# The guide's database on localhost:5435 (wordloom_dev, wordloom_test), migrated: by Docker Compose if it runs, else the
 # embedded PostgreSQL in the background. `stop` ends it. DEVTEST_DB_PORT is another port for the embedded one.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
@@ -13,7 +13,7 @@ if [[ ${1:-} == stop ]]; then
 fi
 if [[ -e .venv/.installed-dev ]]; then install_pinned dev; else install_pinned run; fi
 
-if [[ -z ${DEVTEST_DB_PORT:-} ]] && docker info >/dev/null 2>&1; then
+if [[ -z ${DEVTEST_DB_PORT:-} ]] && docker compose version >/dev/null 2>&1 && docker info >/dev/null 2>&1; then
   docker compose -f docker-compose.infra.yml up -d --wait db
   for name in wordloom_dev wordloom_test; do
     DATABASE_URL=postgresql://wordloom:wordloom@localhost:5435/$name .venv/bin/outbox migrate

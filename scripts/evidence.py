@@ -1,9 +1,9 @@
 """Reports which evidence is older than the program: commits of outbox/ and sql/ since each record. It fails only where
 a whole release lies between (RELEASE.md): this must not need a clone with history or tags.
 
-The whole run of the tests and the nemesis (docs/reliability), the crash points (docs/reliability.md), the labs
-(labs/RECORD.md, labs/CONCLUSIONS.md), the benchmarks (docs/performance), the table of docs/compatibility.md: each names
-the commit that they ran on, and the day.
+The whole run of the tests, the deployments and the nemesis (docs/reliability), the crash points (docs/reliability.md),
+the labs (labs/RECORD.md, labs/CONCLUSIONS.md), the benchmarks (docs/performance), the table of docs/compatibility.md:
+each names the commit that they ran on, and the day.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ def records(root: Path) -> Iterator[KeptRecord]:
         about = _about(path)
         day = datetime.fromtimestamp(about.get("storm_began", 0), UTC).date().isoformat()
         yield KeptRecord(path.name.removesuffix(".tar.xz"), about.get("commit", "unknown"), day)
-    if text := _text(root / "docs" / "reliability" / "whole-run.json"):
-        about = json.loads(text)
-        yield KeptRecord("scripts/test --all", about["commit"], about["at"][:10])
+    for name, about in _runs(root / "docs" / "reliability"):
+        yield KeptRecord(name, about["commit"], about["at"][:10])
     for commit, day in CRASHES.findall(_text(root / "docs" / "reliability.md")):
         yield KeptRecord("crash points", commit, day)
     for name, commit, day in LAB.findall(_text(root / "labs" / "RECORD.md")):
@@ -54,6 +53,13 @@ def records(root: Path) -> Iterator[KeptRecord]:
     for path in sorted((root / "docs" / "performance").glob("*.json")):
         about = json.loads(_text(path))
         yield KeptRecord(f"benchmark {path.stem}", about["commit"], about.get("at", "")[:10], about.get("version", ""))
+
+
+def _runs(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    if text := _text(folder / "whole-run.json"):
+        yield "scripts/test --all", json.loads(text)
+    for part, about in json.loads(_text(folder / "deployed.json") or "{}").items():
+        yield f"deployed {part}", about
 
 
 def _about(path: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from tests.fixtures.depth import HOW_TO_RUN, RunSelection, depth
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
+from tests.fixtures.failures import pool
 from tests.fixtures.kafka import kafka, kafka_url, topic
 from tests.fixtures.logins import logins
 from tests.fixtures.postgres import (
@@ -69,6 +70,7 @@ __all__ = [
     "older_postgres_url",
     "outbox",
     "outbox_here",
+    "pool",
     "postgres_url",
     "queue",
     "roles",

@@ -10,7 +10,7 @@ from outbox.errors import DocumentsUnavailable
 from outbox.policy.document import BATCH_BYTES
 from outbox.policy.drift import Key
 from outbox.policy.entity_type import EntityType
-from outbox.policy.event import Event
+from outbox.policy.event import ORDER, Event
 from outbox.policy.places import NotedPlace
 from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, Document, GivenBack, Named, NewerDelete, Reclaim, Settled
@@ -199,9 +199,9 @@ class MemoryEvents:
         deletes = [r.event for r in self.queue.rows.values() if r.status in sent and r.op == "delete"]
         found: dict[UUID, NewerDelete] = {}
         for event in (self.queue.rows[id].event for id in ids):
-            same = [d for d in deletes if _document(d) == _document(event) and d.order > event.order]
+            same = [d for d in deletes if _document(d) == _document(event) and ORDER(d) > ORDER(event)]
             if same and event.op == "upsert":
-                newest = max(same, key=lambda d: d.order)
+                newest = max(same, key=ORDER)
                 found[event.id] = NewerDelete(newest.event_version, newest.routing)
         return found
 

@@ -7,7 +7,8 @@ ARG KAFKA=4.1.0
 FROM maven:${MAVEN} AS plugin
 ARG VERSION=3.6.2.Final
 ARG SHA256=3a48d716eccd460670ca9885557c6ec9eedce91d715f86714f29f9ebe75a5f71
-RUN mvn -B -q -C org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -DoutputDirectory=/tmp \
+# 2.10 takes the archive alone. Later ones read its description first, whose parent not every mirror has.
+RUN mvn -B -q -C org.apache.maven.plugins:maven-dependency-plugin:2.10:copy -DoutputDirectory=/tmp \
       -Dartifact=io.debezium:debezium-connector-postgres:${VERSION}:tar.gz:plugin \
  && echo "${SHA256}  /tmp/debezium-connector-postgres-${VERSION}-plugin.tar.gz" | sha256sum -c - \
  && mkdir /plugins && tar -xzf /tmp/debezium-connector-postgres-${VERSION}-plugin.tar.gz -C /plugins

@@ -1,15 +1,13 @@
--- Sample rows for the profile app, as search_outbox_producer: 300 articles and one event that fails, so that the console
--- has something to show. The keys make a second run write nothing.
-insert into search_outbox_events (entity_type, entity_id, op, payload, idempotency_key)
-select 'article', i::text, 'upsert',
-       json_build_object('title', format('%s, part %s', (array['A year of coffee', 'Notes on night trains', 'Ten maps',
-                                 'How to keep bees', 'The quiet return of chess'])[1 + i % 5], i),
-                         'tags', array[(array['essay', 'guide', 'interview', 'news'])[1 + i % 4]],
-                         'price', 2 + i % 40),
-       'sample:' || i
-  from generate_series(1, 300) as i
-    on conflict do nothing;
+-- Sample rows for the profile app, as search_outbox_producer: 300 articles and one that the mapping refuses, so that the
+-- console has a failure to show. By the function, which writes to the event log where there is one. The keys make a second
+-- run write nothing.
+select count(outbox_enqueue('article', i::text, 'upsert',
+           json_build_object('title', format('%s, part %s', (array['A year of coffee', 'Notes on night trains', 'Ten maps',
+                                     'How to keep bees', 'The quiet return of chess'])[1 + i % 5], i),
+                             'tags', array[(array['essay', 'guide', 'interview', 'news'])[1 + i % 4]],
+                             'price', 2 + i % 40),
+           idempotency_key => 'sample:' || i))
+  from generate_series(1, 300) as i;
 
-insert into search_outbox_events (entity_type, entity_id, op, idempotency_key)
-values ('article', '1', 'not-a-real-op', 'sample:bad-op')
-    on conflict do nothing;
+select count(outbox_enqueue('article', '301', 'upsert', '{"title": "Not for sale", "price": "on request"}',
+           idempotency_key => 'sample:no-price'));

@@ -9,11 +9,9 @@ from typing import Any, Final
 from fastapi import FastAPI
 from psycopg import Connection
 
-from outbox.app import naming
 from outbox.app.desk import backlog_of, join
 from outbox.app.doctor import open_doctor
 from outbox.app.operations import operations
-from outbox.app.reindex import join as reindexing
 from outbox.app.settling import settle_watch
 from outbox.config import Settings
 from outbox.daemon.shutdown import Stop
@@ -24,6 +22,7 @@ from outbox.ops.reprojection import ProjectionDesk
 from outbox.ops.status import pulses
 from outbox.policy.inputs import EventFilter
 from outbox.ports import Finding
+from outbox.reindex.tables import PostgresRebuilds, PostgresVerifications
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.documents import read_document, versions
@@ -33,12 +32,11 @@ from outbox.store.backlog import PostgresBacklog
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.failures import minutes
 from outbox.store.pool import Database
-from outbox.store.reindex import PostgresRebuilds
 from outbox.store.truth import PostgresTruth
 from outbox.telemetry.log_setup import configure
 from outbox.web import application
 from outbox.web.console_server import Console, address, listen
-from outbox.web.services import ReplayDispatching, Services, Shared, snapshots
+from outbox.web.services import ReplayDispatching, Services, Shared, snapshot
 
 READERS: Final = 4  # pages wait here, never in front of a projector
 ACTORS: Final = 4  # replays under way take nothing from those who only read
@@ -106,7 +104,7 @@ def services(
     desk, sees = join(settings, reading, backlog), operations(settings, reading, elastic)
     does = operations(settings, acting, elastic)
     pulse = partial(pulses, partial(minutes, reading))
-    read = snapshots(desk.status, pulse, sees.stats, desk.browse, sees.audit)
+    read = partial(snapshot, desk.status, pulse, sees.stats, desk.browse, sees.audit)
     events, audit = PostgresBrowsing(reading), PostgresAudit(acting)
     return Services(
         status=Shared(read),
@@ -127,7 +125,7 @@ def services(
         audit=does.audit,
         exports=AuditDesk(PostgresAudit(exporting)),
         webhooks=does.webhooks,
-        verify=reindexing(settings, reading, elastic).verify,
+        verifications=PostgresVerifications(reading).lately,
         rebuilds=PostgresRebuilds(reading, owner="console").lately,
     )
 
@@ -136,7 +134,7 @@ def _projection(settings: Settings, reading: Database, acting: Database, elastic
     return ProjectionDesk(
         source=lambda: PostgresTruth(reading, settings.documents, has_all_events=settings.source == "postgres"),
         held=lambda asked: versions(elastic, asked, seconds=WAIT_SECONDS),
-        naming=naming(settings),
+        naming=settings.naming,
         write=PostgresEventWriter(acting).ask,
     )
 
@@ -152,7 +150,8 @@ def _examine(settings: Settings) -> Callable[[], Sequence[Finding]]:
 def run_console(settings: Settings, tell: Callable[[str], None]) -> None:
     """`outbox console`: until a signal. The first lets running requests end, the second leaves at once."""
     settings.check_console()
-    configure(settings.log.format, settings.log.level, settings.projection, "console", secrets=settings.secrets())
+    shown = (settings.log.format, settings.log.level, settings.projection, "console")
+    configure(*shown, secrets=settings.secrets(), names=settings.names())
     stop = Stop()
     with open_console(settings) as app:
         served = Console(app, listen(settings.console.host, settings.console.port), settings.console.trusted_proxies)

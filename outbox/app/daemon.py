@@ -8,39 +8,41 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from outbox import __version__
-from outbox.app import naming
 from outbox.app.chores import chores
 from outbox.app.desk import backlog_of
 from outbox.config import Settings
-from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
 from outbox.daemon.declarations import Declarations
 from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import EVERYTHING, PauseGate
+from outbox.daemon.higher_version import HigherVersions
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
-from outbox.daemon.lookup_outcome import Lookups
+from outbox.daemon.lookups import Lookups
+from outbox.daemon.memory import allowed_bytes, warn_of_limit
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
-from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
-from outbox.daemon.startup import Enrolment, wait_for_schema
-from outbox.daemon.systemd import Notifier, Watchdog
+from outbox.daemon.startup import Enrolment, Step
+from outbox.daemon.systemd import Notifier
 from outbox.daemon.upkeep import CoverageWatch, SequenceWatch, Upkeep, VerificationNews
-from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
-from outbox.facts import Announcer
+from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown, SchemaMismatch
+from outbox.facts import Announcer, SchemaChecked
 from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
+from outbox.policy.outcome import Failure
 from outbox.policy.projection import Projects
-from outbox.policy.schema import SchemaState
 from outbox.policy.settle import RetryPolicy
+from outbox.reindex.second_target import SecondTarget, StreamTarget
+from outbox.reindex.tables import PostgresMirrors, PostgresVerifications
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index_check import TargetCheck
@@ -53,7 +55,6 @@ from outbox.store.fanouts import PostgresFanouts
 from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database, connect
 from outbox.store.pooler import ear
-from outbox.store.reindex import PostgresMirrors, PostgresVerifications
 from outbox.store.schema.state import check_schema, has_by_type
 from outbox.store.workers import Reclaims, Workers
 from outbox.telemetry import tracing
@@ -84,9 +85,9 @@ class Pools:
     chores: Database
 
     @classmethod
-    def of(cls, settings: Settings) -> Pools:
+    def of(cls, settings: Settings, beats: Beats) -> Pools:
         def pool(name: str, size: int) -> Database:
-            return Database(settings.database.dsn, size=size, application=f"outbox-{name}")
+            return Database(settings.database.dsn, size=size, application=f"outbox-{name}", around=beats.at_server)
 
         return cls(pool("lanes", settings.worker.concurrency + 2), pool("heartbeat", 2), pool("chores", 4))
 
@@ -110,9 +111,8 @@ class Watching:
 
     @classmethod
     def of(cls, settings: Settings, beats: Beats) -> Watching:
-        logger = configure(
-            settings.log.format, settings.log.level, settings.projection, settings.worker.id, secrets=settings.secrets()
-        )
+        shown = (settings.log.format, settings.log.level, settings.projection, settings.worker.id)
+        logger = configure(*shown, secrets=settings.secrets(), names=settings.names())
         logs = LogSubscriber(logger)
         announce = Announcer(on_error=logs.broken_subscriber)
         registry = new_registry()
@@ -137,13 +137,11 @@ def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, p
     """Everything after the health pages listen (see launch): True when it drained cleanly."""
     watching = Watching.of(settings, shown.beats)
     shown.complete(watching.registry, watching.health)
-    pools = Pools.of(settings)
-    pools.open()
+    batch, lanes = settings.batch, settings.worker.concurrency
+    warn_of_limit(allowed_bytes(), lanes, batch.bytes, batch.max_document_bytes, watching.announce)
+    pools = Pools.of(settings, shown.beats)
     try:
-        wait_for_schema(lambda: _schema(settings), watching.announce, stop.event, patient=patient)
-        if stop.is_set():
-            return True
-        worker = _worker(settings, pools, watching, stop, once=once)
+        worker = Wiring(settings, pools, watching).lifecycle(stop, once=once, patient=patient)
         _calm_collector()
         sys.setswitchinterval(SWITCH_SECONDS)
         return worker.run()
@@ -158,157 +156,231 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _schema(settings: Settings) -> SchemaState:
-    """Over a connection of its own: a pool that gets none says only that, and only after its time limit."""
-    with connect(settings.database.dsn, application="outbox start") as connection:
-        found = check_schema(connection)
-    if settings.worker.listen:
-        _refuse_deafness(settings)
-    return found
+def _reach(settings: Settings, pools: Pools) -> None:
+    """First by a connection of its own: a pool that gets none says only that, and only after its time limit."""
+    connect(settings.database.dsn, application="outbox start").close()
+    pools.open()
+
+
+def _refuse_strange(pools: Pools, announce: Announcer) -> None:
+    with pools.chores.connection() as connection:
+        schema = check_schema(connection)
+    announce(SchemaChecked(schema.ok, str(schema)))
+    if not schema.ok:
+        raise SchemaMismatch(str(schema))
 
 
 def _refuse_deafness(settings: Settings) -> None:
     """An address through which LISTEN would never fire is refused; one that is down is not: polling continues."""
-    with suppress(DatabaseDown), ear(settings.database.direct_dsn):
-        pass
+    if settings.worker.listen:
+        with suppress(DatabaseDown), ear(settings.database.direct_dsn):
+            pass
 
 
-def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *, once: bool) -> Lifecycle:
-    announce = watching.announce
-    start_id = uuid4()
-    worker_id = settings.worker.id
-    events, beats = (
-        PostgresEvents(
-            pool,
-            owner=worker_id,
-            start_id=start_id,
-            lease_seconds=settings.lease.seconds,
-            batch_bytes=settings.batch.bytes,
+class Wiring:
+    """The parts of one worker, each joined where it is first asked for. No server is asked: what must be asked before
+    the first claim is a step."""
+
+    def __init__(self, settings: Settings, pools: Pools, watching: Watching) -> None:
+        self.settings, self.pools, self.watching = settings, pools, watching
+        self.announce = watching.announce
+        self.start_id = uuid4()
+        self.limits = SharedLimit(settings.batch.size, self.announce)
+        self.elastic = connect_elastic(settings.elastic, settings.worker.concurrency, self.announce)
+        self.sink = ElasticSink(self.elastic, settings.batch.bytes, self.limits.items, self.announce)
+        self.events, self.beats = self._events(pools.lanes), self._events(pools.heartbeat)
+        self.kinds = _kinds(settings)
+        self.underway = Underway(clock)
+
+    def lifecycle(self, stop: Stop, *, once: bool, patient: bool) -> Lifecycle:
+        settings, stream = self.settings, self.stream
+        alone = range(1 if stream else settings.worker.concurrency)  # records take the other lanes
+        lanes = [self.lane(number, self.claimer, self.projector) for number in alone]
+        register = Workers(self.pools.heartbeat, worker_id=settings.worker.id, start_id=self.start_id)
+        loops = _loops(settings, self.pools, self.watching, self.upkeep, lanes)
+        return Lifecycle(
+            name=settings.worker.id,
+            version=__version__,
+            target=", ".join(settings.elastic.targets),
+            lanes=[*lanes, *(stream.lanes if stream else ())],
+            loops=loops | (stream.loops if stream else {}),
+            leases=self.leases,
+            enrolment=_enrolment(settings, register, self.announce, lambda: self.elastic.shown),
+            store=self.beats,
+            stop=stop,
+            announce=self.announce,
+            grace_seconds=settings.worker.shutdown_grace_seconds,
+            max_runtime_seconds=settings.worker.max_runtime_seconds,
+            once=once,
+            steps=self.steps(),
+            patient=patient,
+            on_ready=lambda: self.watching.health.beats.forget("start"),
+            on_draining=Notifier().stopping,
         )
-        for pool in (pools.lanes, pools.heartbeat)
-    )
-    register = Workers(pools.heartbeat, worker_id=worker_id, start_id=start_id)
-    limits = SharedLimit(settings.batch.size, announce)
-    elastic = connect_elastic(settings.elastic, settings.worker.concurrency, announce)
-    sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
-    mirrors = PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id)
-    second = SecondTarget(sink, mirrors, announce, boottime)
-    probe = _probe(settings, sink)
-    gate = PauseGate(announce, clock, probe)
-    leases = Leases(
-        beats,
-        announce,
-        boottime,
-        lease_seconds=settings.lease.seconds,
-        heartbeat_seconds=settings.lease.heartbeat_seconds,
-        max_processing_seconds=settings.reclaim.max_processing_seconds,
-    )
-    kinds = _kinds(settings, events, pools)
-    brakes = Brakes(announce, clock)
-    most_bytes = settings.batch.max_document_bytes
-    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes, most_bytes=most_bytes)
-    documents.shape().check_ids()
-    declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, boottime)
-    names = naming(settings)
-    judge = Judge(_retry(settings), brakes)
-    projector = Projector(
-        store=events,
-        documents=documents,
-        declarations=declarations,
-        places=PostgresPlaces(pools.lanes),
-        sink=second,
-        leases=leases,
-        addressing=Addressing(names),
-        judge=judge,
-        lookups=Lookups(events, documents, brakes, announce, clock),
-        fanouts=Fanouts(PostgresFanouts(pools.lanes), judge, announce),
-        gate=gate,
-        announce=announce,
-        portion_bytes=settings.batch.bytes,
-        request_deadline_seconds=settings.request_deadline_seconds,
-        report_write=limits.report,
-        refresh_again=events.refresh_again,
-        most_document_bytes=most_bytes,
-    )
-    orders = Orders(clock, settings.batch.size)
-    claimer = Claimer(events, gate, orders, kinds, announce, limits.items, boottime)
-    underway = Underway(clock)
 
-    def make_lane(number: int, claimer: Claimer, projector: Projector) -> Lane:
+    def steps(self) -> list[Step]:
+        return [
+            lambda: _reach(self.settings, self.pools),
+            lambda: _refuse_strange(self.pools, self.announce),
+            lambda: _refuse_deafness(self.settings),
+            lambda: self.documents.shape().check_ids(),
+            lambda: _learn_indexes(self.kinds, self.pools),
+            self.watches[0].tend,
+            self.upkeep.obey,
+            *([self.stream.begin] if self.stream else ()),
+        ]
+
+    @cached_property
+    def projector(self) -> Projector:
+        settings, events = self.settings, self.events
+        types = PostgresEntityTypes(self.pools.lanes)
+        return Projector(
+            store=events,
+            documents=self.documents,
+            declarations=Declarations(types, self.documents, events.last_version, settings.worker.id, boottime),
+            places=PostgresPlaces(self.pools.lanes),
+            sink=self.second,
+            leases=self.leases,
+            addressing=Addressing(settings.naming),
+            judge=self.judge,
+            lookups=Lookups(events, self.documents, self.announce, clock),
+            higher=HigherVersions(events, self.announce),
+            fanouts=Fanouts(PostgresFanouts(self.pools.lanes), self.judge, self.announce),
+            gate=self.gate,
+            announce=self.announce,
+            portion_bytes=settings.batch.bytes,
+            request_deadline_seconds=settings.request_deadline_seconds,
+            report_write=self.limits.report,
+            refresh_again=events.refresh_again,
+            most_document_bytes=settings.batch.max_document_bytes,
+        )
+
+    @cached_property
+    def claimer(self) -> Claimer:
+        orders = Orders(clock, self.settings.batch.size)
+        return Claimer(self.events, self.gate, orders, self.kinds, self.announce, self.limits.items, boottime)
+
+    def lane(self, number: int, claimer: Claimer, projector: Projector) -> Lane:
+        retry = self.settings.retry
         return Lane(
             number=number,
             claimer=claimer,
             projector=projector,
-            gate=gate,
-            pace=LanePace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
-            announce=announce,
+            gate=self.gate,
+            pace=LanePace(retry.base_backoff_seconds, retry.max_backoff_seconds),
+            announce=self.announce,
             clock=clock,
-            poll_seconds=settings.worker.poll_interval_seconds,
-            pause_on_outage=settings.retry.outage_policy == "pause",
-            underway=underway,
+            poll_seconds=self.settings.worker.poll_interval_seconds,
+            pause_on_outage=retry.outage_policy == "pause",
+            underway=self.underway,
         )
 
-    stream: Streaming | None = None
-    if settings.source == "kafka":  # then one lane is enough for the table, which has the exceptions only
+    @cached_property
+    def stream(self) -> Streaming | None:
+        """The lanes of records, where they come by Kafka: the table has the exceptions only."""
+        if self.settings.source != "kafka":
+            return None
         # Late import: the client of Kafka is installed only where it is used.
         from outbox.kafka.joining import streaming  # noqa: PLC0415
 
-        stream = streaming(settings, claimer, projector, second, make_lane, pools.lanes, events, announce, clock)
-    lanes = [make_lane(number, claimer, projector) for number in range(1 if stream else settings.worker.concurrency)]
-    desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
+        stream = streaming(
+            self.settings,
+            self.claimer,
+            self.projector,
+            sink=StreamTarget(self.second),
+            may_commit=self.second.is_heard,
+            make_lane=self.lane,
+            database=self.pools.lanes,
+            events=self.events,
+            announce=self.announce,
+            clock=clock,
+        )
+        self.second.on_change_after_silence = stream.rewind
+        return stream
 
-    watches = _watches(settings, pools, announce)
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        settings = self.settings
+        desk = Workers(self.pools.chores, worker_id=settings.worker.id, start_id=self.start_id)
+        check = TargetCheck(self.elastic, self.sink.targets, settings.reclaim.max_processing_seconds)
+        upkeep = Upkeep(
+            controls=desk.controls,
+            version_known=desk.version_known,
+            gate=self.gate,
+            let_fail=self._let_fail,
+            ahead=self.projector.higher.ahead,
+            kinds=self.kinds,
+            open_types=_open_types(settings, self.events),
+            targets=settings.elastic.targets,
+            probe=self._probe,
+            announce=self.announce,
+            clock=clock,
+            warn_of_targets=lambda: check.warn(settings.elastic.targets, self.announce),
+            tend=self._tend,
+        )
+        self.announce.subscribe(upkeep.handle)
+        return upkeep
 
-    def tend() -> None:
-        second.tend()
-        for watch in watches:
+    @cached_property
+    def second(self) -> SecondTarget:
+        mirrors = PostgresMirrors(self.pools.chores, worker_id=self.settings.worker.id, start_id=self.start_id)
+        return SecondTarget(self.sink, mirrors, self.announce, boottime)
+
+    @cached_property
+    def documents(self) -> ViewDocuments:
+        batch = self.settings.batch
+        return ViewDocuments(
+            self.pools.lanes, self.settings.documents, batch_bytes=batch.bytes, most_bytes=batch.max_document_bytes
+        )
+
+    @cached_property
+    def leases(self) -> Leases:
+        settings = self.settings
+        return Leases(
+            self.beats,
+            self.announce,
+            boottime,
+            lease_seconds=settings.lease.seconds,
+            heartbeat_seconds=settings.lease.heartbeat_seconds,
+            max_processing_seconds=settings.reclaim.max_processing_seconds,
+        )
+
+    @cached_property
+    def judge(self) -> Judge:
+        return Judge(_retry(self.settings), self.announce, clock)
+
+    @cached_property
+    def gate(self) -> PauseGate:
+        return PauseGate(self.announce, clock, self._probe)
+
+    @cached_property
+    def watches(self) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
+        return _watches(self.settings, self.pools, self.announce)
+
+    def _events(self, pool: Database) -> PostgresEvents:
+        settings = self.settings
+        return PostgresEvents(
+            pool,
+            owner=settings.worker.id,
+            start_id=self.start_id,
+            lease_seconds=settings.lease.seconds,
+            batch_bytes=settings.batch.bytes,
+        )
+
+    def _probe(self, target: str) -> Failure | None:
+        """A pause of everything is probed at the main target."""
+        return self.sink.probe(self.settings.elastic.index if target == EVERYTHING else target)
+
+    def _tend(self) -> None:
+        self.second.tend()
+        for watch in self.watches:
             watch.tend()
-        if stream is not None:
-            stream.tend()
+        if self.stream is not None:
+            self.stream.tend()
 
-    check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
-    upkeep = Upkeep(
-        controls=desk.controls,
-        version_known=desk.version_known,
-        gate=gate,
-        brakes=brakes,
-        ahead=projector.ahead,
-        kinds=kinds,
-        open_types=_open_types(settings, events),
-        targets=settings.elastic.targets,
-        probe=probe,
-        announce=announce,
-        clock=clock,
-        warn_of_targets=lambda: check.warn(settings.elastic.targets, announce),
-        tend=tend,
-    )
-    announce.subscribe(upkeep.handle)
-    upkeep.obey()
-    notifier = Notifier()
-    watchdog = Watchdog(notifier, watching.health.alive, lambda: watching.health.readiness().status)
-
-    def on_ready() -> None:
-        watching.health.beats.forget("start")
-        notifier.ready(f"projecting to {settings.elastic.index}")
-        watchdog.start()
-
-    return Lifecycle(
-        name=worker_id,
-        version=__version__,
-        target=", ".join(settings.elastic.targets),
-        lanes=[*lanes, *(stream.lanes if stream else ())],
-        loops=_loops(settings, pools, watching, upkeep, lanes) | (stream.loops if stream else {}),
-        leases=leases,
-        enrolment=_enrolment(settings, register, announce, lambda: elastic.shown),
-        store=beats,
-        stop=stop,
-        announce=announce,
-        grace_seconds=settings.worker.shutdown_grace_seconds,
-        max_runtime_seconds=settings.worker.max_runtime_seconds,
-        once=once,
-        on_ready=on_ready,
-        on_draining=notifier.stopping,
-    )
+    def _let_fail(self, chosen: frozenset[str]) -> None:
+        self.judge.let_fail(chosen)
+        self.projector.lookups.let_fail(chosen)
 
 
 def _enrolment(
@@ -330,15 +402,13 @@ def _enrolment(
 def _watches(
     settings: Settings, pools: Pools, announce: Announcer
 ) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
-    """What upkeep checks now and then. The first two are also checked before the first claim."""
+    """What upkeep checks now and then. The first is also checked before the first claim."""
     actor = Actor(settings.worker.id, Source.DAEMON)
     sequence = SequenceWatch(lambda: catch_up(pools.chores, actor), announce, clock)
     coverage = PostgresCoverage(pools.chores, settings.documents)
     unattached = CoverageWatch(settings.documents, coverage.forgotten, announce, clock)
     verifications = PostgresVerifications(pools.chores)
     news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
-    sequence.tend()
-    unattached.tend()
     return sequence, unattached, news
 
 
@@ -347,16 +417,21 @@ def _retry(settings: Settings) -> RetryPolicy:
     return RetryPolicy(settings.retry.max_attempts, backoff, settings.retry.outage_policy == "count")
 
 
-def _probe(settings: Settings, sink: ElasticSink) -> Callable[[str], Any]:
-    """A pause of everything is probed at the main target."""
-    return lambda target: sink.probe(settings.elastic.index if target == EVERYTHING else target)
+def _kinds(settings: Settings) -> Kinds:
+    return Kinds(
+        always=settings.claims_by_type,
+        only=frozenset(settings.worker.entity_types),
+        never=frozenset(settings.worker.exclude_entity_types),
+        limited=_limits(settings),
+        index_of=settings.elastic.index_for,
+    )
 
 
-def _kinds(settings: Settings, events: PostgresEvents, pools: Pools) -> Kinds:
+def _learn_indexes(kinds: Kinds, pools: Pools) -> None:
     """Claims by type need their indexes: without them each would read past every other type's rows."""
     with pools.chores.connection() as connection:
-        indexed = has_by_type(connection)
-    if settings.claims_by_type and not indexed:
+        kinds.indexed = has_by_type(connection)
+    if kinds.always and not kinds.indexed:
         raise ConfigurationError(
             [
                 ConfigProblem(
@@ -366,17 +441,6 @@ def _kinds(settings: Settings, events: PostgresEvents, pools: Pools) -> Kinds:
                 )
             ]
         )
-    kinds = Kinds(
-        always=settings.claims_by_type,
-        indexed=indexed,
-        only=frozenset(settings.worker.entity_types),
-        never=frozenset(settings.worker.exclude_entity_types),
-        limited=_limits(settings),
-        index_of=settings.elastic.index_for,
-    )
-    if kinds.always:
-        kinds.open = _open_types(settings, events)()
-    return kinds
 
 
 def _limits(settings: Settings) -> Callable[[str], bool]:

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from outbox.app import naming
 from outbox.config import Settings
+from outbox.kafka.stream_mark import StreamMark
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
 from outbox.ports import LogCapture, StreamOffsets
+from outbox.reindex.tables import PostgresRebuilds
 from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
 from outbox.store.attach.from_view import PostgresViewAttachments
@@ -60,8 +61,14 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Qu
     overview, controls = PostgresOverview(database), PostgresControls(database)
     stream = stream_offsets(settings)
     return QueueDesk(
-        browse=Browse(PostgresBrowsing(database), naming(settings), settings.redact_fields),
-        status=StatusDesk(overview, backlog, stream, PostgresCoverage(database, settings.documents).forgotten),
+        browse=Browse(PostgresBrowsing(database), settings.naming, settings.redact_fields),
+        status=StatusDesk(
+            overview,
+            backlog,
+            stream,
+            PostgresCoverage(database, settings.documents).forgotten,
+            PostgresRebuilds(database, owner="status").newest,
+        ),
         events=overview,
         pauses=Pauses(controls.can_pause_a_type, controls.put, controls.take_back),
         producers=PostgresAttachments(settings.database.direct_dsn, settings.documents),
@@ -83,3 +90,9 @@ def stream_offsets(settings: Settings) -> StreamOffsets | None:
     from outbox.kafka.offsets import KafkaOffsets  # noqa: PLC0415
 
     return KafkaOffsets(settings.kafka)
+
+
+def stream_mark(settings: Settings, database: Database) -> StreamMark | None:
+    """One for all comparisons of a process: who has waited in vain once waits less the next time."""
+    offsets = stream_offsets(settings)
+    return None if offsets is None else StreamMark(offsets, capture=log_capture(settings, database))

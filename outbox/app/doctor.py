@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager, suppress
 
 from psycopg.conninfo import conninfo_to_dict
 
-from outbox.app import desk, naming
+from outbox.app import desk
 from outbox.config import Settings
 from outbox.errors import DatabaseDown
 from outbox.kafka.findings import StreamExam
@@ -131,4 +131,4 @@ def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:
 
 
 def _examination(settings: Settings, elastic: Elastic) -> ElasticServerCheck:
-    return ElasticServerCheck(elastic, naming(settings).document_id)
+    return ElasticServerCheck(elastic, settings.naming.document_id)

@@ -5,17 +5,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from outbox.app import naming
-from outbox.app.reindex import Reindexing, join
+from outbox.app.reindex import join
 from outbox.config import Settings
 from outbox.ops.entity_types import TypesDesk
 from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.document import Naming
 from outbox.policy.drift import HeldDocument, Key, Kind
 from outbox.policy.event import DELETE
-from outbox.policy.naming import Naming
 from outbox.policy.repair_event import RepairEvent
+from outbox.reindex.joining import Reindexing
+from outbox.reindex.scan import ElasticScan
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.scan import ElasticScan
 from outbox.store.acts import PostgresEventWriter
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.pool import opened
@@ -70,7 +70,7 @@ def open_types(settings: Settings) -> Iterator[TypesDesk]:
         closing(connect_elastic(settings.elastic)) as elastic,
     ):
         documents = IndexedDocuments(
-            join(settings, database, elastic), ElasticScan(elastic), naming(settings), PostgresEventWriter(database)
+            join(settings, database, elastic), ElasticScan(elastic), settings.naming, PostgresEventWriter(database)
         )
         yield TypesDesk(
             PostgresEntityTypes(database), documents.any_of, documents.bring_over, settings.source == "kafka"

@@ -10,7 +10,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from outbox.app import naming
 from outbox.config import Settings
 from outbox.ops.audit import AuditDesk
 from outbox.ops.discard import DiscardDesk
@@ -94,7 +93,7 @@ def poster(settings: Settings) -> Callable[[str, Mapping[str, str], bytes], Post
 def held_versions(settings: Settings, elastic: Elastic) -> Versions:
     """What Elasticsearch holds of rows that are to be replayed."""
 
-    address = naming(settings).address
+    address = settings.naming.address
 
     def read(rows: Sequence[Mapping[str, Any]]) -> Sequence[int | None] | None:
         return versions(elastic, [address(row["entity_type"], row["entity_id"], row["routing"]) for row in rows])

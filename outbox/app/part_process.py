@@ -1,34 +1,39 @@
 """Joins what a process needs that works on parts: a local one (`python -m outbox.app.part_process`), or an executor of
 another engine. What it does is in `ops`."""
 
+import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from outbox.app.reindex import comparing, copies, copies_of_rebuilds, pools, stream_mark
+from outbox.app.desk import stream_mark
 from outbox.config import Settings, load_settings
-from outbox.ops.reindex.backfill import BUSY_RATE, NothingToResume
-from outbox.ops.reindex.copier import Copier
-from outbox.ops.reindex.pacing import JobPace
-from outbox.ops.reindex.parallel import PartJob
-from outbox.ops.reindex.part_processes import told_error
-from outbox.ops.reindex.part_work import PartCopy, PartWorker
-from outbox.ops.reindex.partwise_verify import PartCompare
-from outbox.ops.reindex.rebuild_steps import NotNow
 from outbox.policy.audit import Actor, Source
-from outbox.policy.rebuild_parts import Work, WorkKind
 from outbox.policy.redact import redact_dsn
 from outbox.ports import Refusal
+from outbox.reindex.backfill import BUSY_RATE, NothingToResume
+from outbox.reindex.copier import Copier
+from outbox.reindex.joining import comparing, copies, copies_of_rebuilds, pools
+from outbox.reindex.pacing import JobPace
+from outbox.reindex.parallel import PartJob
+from outbox.reindex.part_processes import told_error
+from outbox.reindex.part_table import PostgresParts
+from outbox.reindex.part_work import PartCopy, PartWorker
+from outbox.reindex.parts import Work, WorkKind
+from outbox.reindex.partwise_verify import PartCompare
+from outbox.reindex.rebuild_steps import NotNow, named_owner
+from outbox.reindex.tables import PostgresBackfills, PostgresRebuilds
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.store.pool import Database
-from outbox.store.rebuild_parts import PostgresParts
-from outbox.store.reindex import PostgresBackfills, PostgresRebuilds
 from outbox.store.truth import PostgresTruth
+
+LEASH_SECONDS: Final = 0.5
 
 
 @contextmanager
@@ -90,6 +95,40 @@ def _backfilling(settings: Settings, database: Database, elastic: Elastic, job: 
     copier: Copier = copies(settings, database, elastic)(job.rate / job.share, actor)
     copier.pace.busy_rate = BUSY_RATE / job.share
     return copier, lambda refusals: backfills.note_refusals(job.id, refusals)
+
+
+def work_on(told: Mapping[str, Any], slots: Iterator[int]) -> Iterator[dict[str, Any]]:
+    """One task, in an executor. What is wrong for all parts is reported and not repeated; a process that dies is
+    Spark's to replace."""
+    for _ in slots:
+        try:
+            with _leashed(load_settings(told["environment"]), PartJob(**told["job"])) as worker:
+                yield {"parts": worker.run()}
+        except Exception as error:
+            yield told_error(error)
+
+
+@contextmanager
+def _leashed(settings: Settings, job: PartJob) -> Iterator[PartWorker]:
+    """Our parent is Spark's daemon of Python processes, which ends with its executor, and that one with the driver. It
+    says SIGHUP, which would kill us in the middle of a page. Held back, the part ends after its page first: nothing is
+    written twice, and nobody waits for a lease to run out."""
+    parent, over = os.getppid(), Event()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for all threads that start from here on
+    try:
+        with part_worker(settings, job, named_owner(os.getpid())) as worker:
+
+            def watch() -> None:
+                while not over.wait(LEASH_SECONDS):
+                    if os.getppid() != parent:
+                        worker.end()
+                        return
+
+            Thread(target=watch, name="leash", daemon=True).start()
+            yield worker
+    finally:
+        over.set()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main() -> int:

@@ -14,11 +14,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from uuid import UUID
 
@@ -26,26 +25,45 @@ import typer
 
 from outbox.errors import OutboxError, UsageError
 
-# Late imports, all of them here: psycopg and elasticsearch take 0.6 s together, and `outbox --help` needs neither.
+# Late imports: psycopg and elasticsearch take 0.6 s together, and `outbox --help` needs neither.
 # ruff: noqa: PLC0415
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from outbox.app.desk import QueueDesk
-    from outbox.app.operations import Operations
-    from outbox.app.reindex import Reindexing
+    from outbox.app.desk import open_desk as open_desk
+    from outbox.app.doctor import open_doctor as open_doctor
+    from outbox.app.doctor import open_index_desk as open_index_desk
+    from outbox.app.entity_types import open_types as open_types
+    from outbox.app.launch import run_daemon as run_daemon
+    from outbox.app.operations import open_operations as open_operations
+    from outbox.app.reindex import open_reindexing as open_reindexing
     from outbox.app.up import Up
     from outbox.config import Settings
-    from outbox.ops.doctor.doctor import Doctor, IndexDesk
-    from outbox.ops.entity_types import TypesDesk
     from outbox.policy.audit import Actor
     from outbox.policy.inputs import AuditFilter, EventFilter
+    from outbox.reindex.joining import Reindexing
 
 EXIT_BUG = 1
 # By these libpq changes every session of a process. Which documents a command reads must not depend on its shell.
 SESSION_VARIABLES: Final = ("PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGCLIENTENCODING")
 T = TypeVar("T")
+_LATER: Final = {
+    "open_desk": "outbox.app.desk:open_desk",
+    "open_doctor": "outbox.app.doctor:open_doctor",
+    "open_index_desk": "outbox.app.doctor:open_index_desk",
+    "open_operations": "outbox.app.operations:open_operations",
+    "open_reindexing": "outbox.app.reindex:open_reindexing",
+    "open_types": "outbox.app.entity_types:open_types",
+    "run_daemon": "outbox.app.launch:run_daemon",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What commands open and run, imported when they ask for it."""
+    if name in _LATER:
+        return resolve_name(_LATER[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def main() -> None:
@@ -100,38 +118,6 @@ def settings(*, require_database: bool = True, **flags: object) -> Settings:
     return load_settings(flags=flags, require_database=require_database)
 
 
-def open_desk(chosen: Settings | None = None) -> AbstractContextManager[QueueDesk]:
-    """Everything that people do with a running installation, over a small pool that is closed at the end."""
-    from outbox.app.desk import open_desk as opened
-
-    return opened(chosen or settings())
-
-
-def open_operations(chosen: Settings | None = None) -> AbstractContextManager[Operations]:
-    """What people do with failures: replays, discards, the audit, statistics, pruning, webhooks."""
-    from outbox.app.operations import open_operations as opened
-
-    return opened(chosen or settings())
-
-
-def open_index_desk(chosen: Settings) -> AbstractContextManager[IndexDesk]:
-    from outbox.app.doctor import open_index_desk as opened
-
-    return opened(chosen)
-
-
-def open_doctor(chosen: Settings, connect_url: str | None = None) -> AbstractContextManager[Doctor]:
-    from outbox.app.doctor import open_doctor as opened
-
-    return opened(chosen, connect_url)
-
-
-def run_daemon(chosen: Settings, *, once: bool, patient: bool) -> bool:
-    from outbox.app.launch import run_daemon
-
-    return run_daemon(chosen, once=once, patient=patient)
-
-
 def open_up(rate: float, product: str, say: Callable[[str], None], *, with_kafka: bool = False) -> Up:
     """Not started yet; servers, projector and sample end when it is left."""
     chosen = settings(require_database=False)
@@ -161,35 +147,9 @@ def console_token(name: str, role: str) -> tuple[str, str]:
         raise UsageError(str(wrong)) from wrong
 
 
-def migrations() -> ModuleType:
-    from outbox.store.schema import migrate
-
-    return migrate
-
-
-def connectors() -> ModuleType:
-    from outbox.kafka import plan as connector
-
-    return connector
-
-
-def open_reindex(chosen: Settings | None = None) -> AbstractContextManager[Reindexing]:
-    """What compares, repairs and rebuilds the index."""
-    from outbox.app.reindex import open_reindexing
-
-    return open_reindexing(chosen or settings())
-
-
-def open_types() -> AbstractContextManager[TypesDesk]:
-    """What declares entity types."""
-    from outbox.app.entity_types import open_types
-
-    return open_types(settings())
-
-
 def spread_over(desk: Reindexing, processes: int | None, engine: str, master: str | None) -> None:
     """What a person says about the processes of a long job."""
-    from outbox.ops.reindex.parallel import Spread
+    from outbox.reindex.parallel import Spread
 
     desk.parallel.spread = Spread(processes, engine, master)
     desk.parallel.spread.check()
@@ -214,8 +174,13 @@ def actor(by: str) -> Actor:
 
 
 def option(flags: str, text: str, metavar: str | None = None, **more: Any) -> Any:
-    """An option of a command; `flags` are parted by blanks."""
+    """An option that several commands have, in its type; `flags` are parted by blanks."""
     return typer.Option(*flags.split(), help=text, metavar=metavar, **more)
+
+
+def flag(default: Any, flags: str, text: str, metavar: str | None = None, **more: Any) -> Any:
+    """An option of one command, as the default of its parameter."""
+    return typer.Option(default, *flags.split(), help=text, metavar=metavar, **more)
 
 
 Processes = Annotated[
@@ -224,12 +189,8 @@ Processes = Annotated[
 Engine = Annotated[str, option("--engine", "local: processes of this machine; spark: Apache Spark's.", "NAME")]
 Master = Annotated[str | None, option("--master", "With --engine spark: its master; left out: this machine.", "URL")]
 By = Annotated[str, option("--by", "Your name, for the audit log.", "NAME")]
-ByLogin = Annotated[
-    str,
-    option(
-        "--by", "Your name, for the audit log.", "NAME", default_factory=getpass.getuser, show_default="your login name"
-    ),
-]
+_LOGIN: Final = {"default_factory": getpass.getuser, "show_default": "your login name"}
+ByLogin = Annotated[str, option("--by", "Your name, for the audit log.", "NAME", **_LOGIN)]
 ByShell = Annotated[str | None, option("--by", "Who does this; left out: the user at the shell.")]
 Why = Annotated[str, option("--reason", "Why, for the audit.")]
 Reason = Annotated[str, option("--reason", "Why, for the audit log.", "TEXT")]
@@ -313,15 +274,7 @@ Json = Annotated[bool, option("--json", "Print JSON instead of a table.", show_d
 Yes = Annotated[bool, option("--yes -y", "Do not ask. Needed off a terminal.", show_default=False)]
 
 
-def stdout() -> Console:
-    return _console(stderr=False)
-
-
-def stderr() -> Console:
-    return _console(stderr=True)
-
-
-def _console(*, stderr: bool) -> Console:
+def printer(*, stderr: bool = False) -> Console:
     from rich.console import Console  # 0.06 s, and not needed for --json
 
     stream = sys.stderr if stderr else sys.stdout
@@ -409,12 +362,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
 
 def show(picture: RenderableType) -> None:
     """Something of rich's on stdout; off a terminal without the blanks that fill up its columns."""
-    console = stdout()
-    if console.is_terminal:
-        console.print(picture)
+    out = printer()
+    if out.is_terminal:
+        out.print(picture)
         return
-    with console.capture() as captured:
-        console.print(picture)
+    with out.capture() as captured:
+        out.print(picture)
     for each in captured.get().splitlines():
         print(each.rstrip())
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, option
+from outbox.cli import Json, Yes, flag
 from outbox.cli.attach_view import from_view as derive
 from outbox.cli.attach_view import script_of_view
 from outbox.errors import UsageError
@@ -32,32 +32,18 @@ class DocumentOrigin(Enum):
 @commands.command(rich_help_panel="Install")
 def attach(
     table: Annotated[str | None, TABLE] = None,
-    from_view: Annotated[bool, option("--from-view", "Derive all attachments from the view of documents.")] = False,
-    entity_type: Annotated[
-        str | None, option("--type", "Entity type whose documents change, such as article.", "TYPE")
-    ] = None,
-    id_column: Annotated[
-        str | None, option("--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN")
-    ] = None,
-    via: Annotated[
-        str | None, option("--via", "Instead of --id: a query over the row `changed` that gives ids.", "QUERY")
-    ] = None,
-    columns: Annotated[
-        str | None, option("--columns", "Of updates, only those that change one of these.", "COLUMN,...")
-    ] = None,
-    routing: Annotated[str | None, option("--routing", "Column with the Elasticsearch routing.", "COLUMN")] = None,
-    document: Annotated[
-        DocumentOrigin | None, option("--document", "The row itself is the document; see above.")
-    ] = None,
-    per_row: Annotated[
-        bool, option("--per-row", "Fire for each row: for tables that logical replication fills.")
-    ] = False,
-    ignore: Annotated[
-        list[str] | None, option("--ignore", "Instead: say that this table needs none. Repeatable.", "TABLE")
-    ] = None,
-    reason: Annotated[str | None, option("--reason", "With --ignore: why, for the audit log.", "TEXT")] = None,
+    from_view: bool = flag(False, "--from-view", "Derive all attachments from the view of documents."),
+    entity_type: str | None = flag(None, "--type", "Entity type whose documents change, such as article.", "TYPE"),
+    id_column: str | None = flag(None, "--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN"),
+    via: str | None = flag(None, "--via", "Instead of --id: a query over the row `changed` that gives ids.", "QUERY"),
+    columns: str | None = flag(None, "--columns", "Of updates, only those that change one of these.", "COLUMN,..."),
+    routing: str | None = flag(None, "--routing", "Column with the Elasticsearch routing.", "COLUMN"),
+    document: DocumentOrigin | None = flag(None, "--document", "The row itself is the document; see above."),
+    per_row: bool = flag(False, "--per-row", "Fire for each row: for tables that logical replication fills."),
+    ignore: list[str] | None = flag(None, "--ignore", "Instead: say that this table needs none. Repeatable.", "TABLE"),
+    reason: str | None = flag(None, "--reason", "With --ignore: why, for the audit log.", "TEXT"),
     by: cli.ByShell = None,
-    dry_run: Annotated[bool, option("--dry-run", "With --from-view: change nothing, show the plan.")] = False,
+    dry_run: bool = flag(False, "--dry-run", "With --from-view: change nothing, show the plan."),
     yes: Yes = False,
     sql: Sql = False,
     json: Json = False,
@@ -98,18 +84,21 @@ def attach(
     """
     one_table = [table, entity_type, id_column, via, routing, document, per_row or None]
     if ignore:
-        _only_ignore([*one_table, from_view or None, dry_run or None, sql or None])
+        if any(each is not None for each in one_table) or from_view or dry_run or sql:
+            raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
         return _ignore(ignore, _names(columns), reason, by, json=json)
     if from_view:
         _only_from_view([*one_table, columns], dry_run, sql)
-        return _from_view(yes=yes, dry_run=dry_run, sql=sql, json=json)
+        if not sql or json:
+            return derive(yes=yes, dry_run=dry_run or sql, json=json)
+        return _print_script(script_of_view())
     if table is None or entity_type is None or dry_run or yes:
         raise UsageError(
             "Give TABLE and --type, or --from-view, or --ignore TABLE with --reason; --dry-run and --yes belong to "
             "--from-view."
         )
     wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         done = desk.producers.attach(wanted, rows=document is not None, run=not sql)
     return _answer(done, sql=sql, json=json)
 
@@ -126,24 +115,12 @@ def _answer(done: AttachResult, *, sql: bool, json: bool) -> None:
         cli.note(f"note: {note}")
 
 
-def _from_view(*, yes: bool, dry_run: bool, sql: bool, json: bool) -> None:
-    if sql and not json:
-        _print_script(script_of_view())
-    else:
-        derive(yes=yes, dry_run=dry_run or sql, json=json)
-
-
-def _only_ignore(others: list[object]) -> None:
-    if any(each is not None for each in others):
-        raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
-
-
 def _ignore(names: list[str], columns: tuple[str, ...], reason: str | None, by: str | None, *, json: bool) -> None:
     if reason is None:
         raise UsageError("--ignore needs --reason, for the audit log")
     if columns and len(names) > 1:
         raise UsageError("--columns are those of one table: give one --ignore")
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         found = desk.ignored.ignore(names, columns, cli.actor(by or cli.person()), reason)
     what = f"{', '.join(columns)} of {found[0]}" if columns else ", ".join(found)
     cli.answer({"ignored": found, "columns": columns, "reason": reason}, f"ignored {what}: {reason}", json=json)
@@ -186,10 +163,10 @@ def _told(done: AttachResult) -> str:
 @commands.command(rich_help_panel="Install")
 def detach(
     table: Table,
-    entity_type: Annotated[str | None, option("--type", "Only what is attached as this type.", "TYPE")] = None,
-    ignored: Annotated[
-        bool, option("--ignored", "Instead: take back that it needs no attachment (`outbox attach --ignore`).")
-    ] = False,
+    entity_type: str | None = flag(None, "--type", "Only what is attached as this type.", "TYPE"),
+    ignored: bool = flag(
+        False, "--ignored", "Instead: take back that it needs no attachment (`outbox attach --ignore`)."
+    ),
     by: cli.ByShell = None,
     yes: Yes = False,
     sql: Sql = False,
@@ -206,16 +183,16 @@ def detach(
     if ignored:
         if entity_type is not None or sql:
             raise UsageError("--ignored takes only --by and --json beside it")
-        with cli.open_desk() as desk:
+        with cli.open_desk(cli.settings()) as desk:
             said = desk.ignored.watch_again(table, cli.actor(by or cli.person()))
         cli.answer({"table": table, "reason": said}, f"{table} is no longer ignored (it was: {said})", json=json)
         return
     if sql:
-        with cli.open_desk() as desk:
+        with cli.open_desk(cli.settings()) as desk:
             _print_script(desk.producers.detach_sql(table, entity_type=entity_type))
         return
     what = f"{table} as {entity_type}" if entity_type is not None else table
     cli.confirm(f"Stop projecting the changes of {what}?", yes=yes)
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         gone = desk.producers.detach(table, entity_type=entity_type)
     cli.answer({"detached": table, "attachments": gone}, f"detached {what}", json=json)

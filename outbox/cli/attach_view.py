@@ -14,7 +14,7 @@ _COLUMNS = ["TABLE", "TYPE", "BY", "UPDATES OF", "BECAUSE", "STATE"]
 
 def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
     """All of it, or nothing."""
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         plan, script = desk.view.plan()
         if json and (dry_run or plan.problems):
             cli.as_json(_record(plan, script))
@@ -22,7 +22,10 @@ def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
             _show(plan)
         _refuse(plan)
         if dry_run or not plan.to_do:
-            _conclude(plan, json=json and not dry_run, record=_record(plan, script))
+            if json and not dry_run:
+                cli.as_json(_record(plan, script))
+            elif not plan.to_do:
+                cli.note("everything that the view reads is attached")
             return
         number = len(plan.to_do)
         cli.confirm(f"Install {number} attachment{'' if number == 1 else 's'}?", yes=yes)
@@ -32,7 +35,7 @@ def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
 
 def script_of_view() -> str:
     """The SQL that installs it, for a migration tool."""
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         plan, script = desk.view.plan()
     _refuse(plan)
     return script
@@ -43,13 +46,6 @@ def _refuse(plan: ViewPlan) -> None:
         from outbox.store.attach.from_view import CannotDerive  # noqa: PLC0415
 
         raise CannotDerive(list(plan.problems))
-
-
-def _conclude(plan: ViewPlan, *, json: bool, record: dict[str, Any]) -> None:
-    if json:
-        cli.as_json(record)
-    elif not plan.to_do:
-        cli.note("everything that the view reads is attached")
 
 
 def _show(plan: ViewPlan) -> None:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, option
+from outbox.cli import Json, Yes, flag, option
 from outbox.errors import OutboxError, UsageError
 from outbox.policy.audit import LEAST_DAYS
 
@@ -32,8 +32,8 @@ class ChainBroken(OutboxError):
 @cli.filters_audit
 def list_(
     raw: cli.Raw | None = None,
-    limit: Annotated[int, option("--limit -n", "Most rows on a page.", min=1, max=500)] = 50,
-    after: Annotated[int | None, option("--after", "Continue after a page: its last id.")] = None,
+    limit: int = flag(50, "--limit -n", "Most rows on a page.", min=1, max=500),
+    after: int | None = flag(None, "--after", "Continue after a page: its last id."),
     json: Json = False,
 ) -> None:
     """List acts, the newest first.
@@ -43,10 +43,11 @@ def list_(
       outbox audit list --batch-id 0199c0de-0000-7000-8000-000000000001 --json
     """
     asked = cli.audit_filter(raw or {})
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         page = desk.audit.page(asked, after, limit)
     if json:
-        cli.as_json({"rows": [_record(row) for row in page.rows], "next": page.next_cursor, "total": page.total})
+        rows = [asdict(row) | {"detail": cli.raw_json(row.detail)} for row in page.rows]
+        cli.as_json({"rows": rows, "next": page.next_cursor, "total": page.total})
         return
     columns = ("id", "at", "action", "actor", "source", "entity", "batch", "reason", "detail")
     cli.table(columns, [_cells(row) for row in page.rows], empty="no audit entries match")
@@ -58,8 +59,8 @@ def list_(
 @cli.filters_audit
 def export(
     by: cli.ByLogin,
-    form: Annotated[str, option("--format", "csv, json or ndjson.", "FORMAT")] = "ndjson",
-    file: Annotated[Path | None, option("--output -o", "File; left out: stdout.", "FILE")] = None,
+    form: str = flag("ndjson", "--format", "csv, json or ndjson.", "FORMAT"),
+    file: Path | None = flag(None, "--output -o", "File; left out: stdout.", "FILE"),
     raw: cli.Raw | None = None,
 ) -> None:
     """Write all rows that match, the oldest first; the export itself is audited too.
@@ -70,7 +71,7 @@ def export(
       outbox audit export --by alice --format csv -o audit.csv --since 30d
     """
     asked = cli.audit_filter(raw or {})
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         pieces = desk.audit.export(asked, form, cli.actor(by))
         if file is None:
             sys.stdout.writelines(pieces)
@@ -84,9 +85,9 @@ def export(
 def prune(
     older_than_days: Annotated[float, option("--older-than-days", "The last seven days always stay.", min=LEAST_DAYS)],
     by: cli.ByLogin,
-    archive: Annotated[Path | None, option("--archive", "Write the rows to this file (NDJSON) first.", "FILE")] = None,
-    reason: Annotated[str | None, option("--reason", "Why, for the audit log.", "TEXT")] = None,
-    dry_run: Annotated[bool, option("--dry-run", "Only print how many.")] = False,
+    archive: Path | None = flag(None, "--archive", "Write the rows to this file (NDJSON) first.", "FILE"),
+    reason: str | None = flag(None, "--reason", "Why, for the audit log.", "TEXT"),
+    dry_run: bool = flag(False, "--dry-run", "Only print how many."),
     raw: cli.Raw | None = None,
     yes: Yes = False,
     json: Json = False,
@@ -99,7 +100,7 @@ def prune(
     """
     asked = cli.audit_filter(raw or {})
     who = cli.actor(by)
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         due = desk.audit.prune(asked, older_than_days, who, dry_run=True)
         if not dry_run and due.removed:
             cli.confirm(f"Remove {due.removed:,} audit rows from before {cli.shown(due.before)}?", yes=yes)
@@ -115,11 +116,10 @@ def verify(json: Json = False) -> None:
     Examples:
       outbox audit verify
     """
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         found = desk.audit.verify()
     if json:
-        record = {"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]}
-        cli.as_json(record)
+        cli.as_json({"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]})
     elif found.ok:
         cli.line(f"ok: the chain holds up to row {found.head:,}")
     else:
@@ -137,10 +137,6 @@ def _write(file: Path, pieces: Iterable[str], flag: str) -> None:
             os.fsync(stream.fileno())
     except OSError as wrong:
         raise UsageError(f"{flag} {file} cannot be written: {wrong.strerror}") from wrong
-
-
-def _record(row: AuditRow) -> dict[str, Any]:
-    return asdict(row) | {"detail": cli.raw_json(row.detail)}
 
 
 def _cells(row: AuditRow) -> tuple[object, ...]:

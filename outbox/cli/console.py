@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag, option
 from outbox.errors import UsageError
 
 commands = typer.Typer()
@@ -28,8 +28,8 @@ class TokenRole(StrEnum):
 @console.callback(invoke_without_command=True)
 def serve(
     context: typer.Context,
-    host: Annotated[str | None, option("--host", "Address to listen on [127.0.0.1].")] = None,
-    port: Annotated[int | None, option("--port", "Port [8090]; 0 takes any free one.")] = None,
+    host: str | None = flag(None, "--host", "Address to listen on [127.0.0.1]."),
+    port: int | None = flag(None, "--port", "Port [8090]; 0 takes any free one."),
 ) -> None:
     """Serve the web console at /ops/queue and the API at /api/v1, until stopped.
 
@@ -56,9 +56,7 @@ def _tell(address: str) -> None:
 def token(
     name: Annotated[str, typer.Argument(help="Whose token it is; shown in the audit.", metavar="NAME")],
     role: Annotated[TokenRole, option("--role", "What it may do.")],
-    add: Annotated[
-        bool, option("--add", "Also write its line into OUTBOX_CONSOLE_TOKENS_FILE.", show_default=False)
-    ] = False,
+    add: bool = flag(False, "--add", "Also write its line into OUTBOX_CONSOLE_TOKENS_FILE.", show_default=False),
     json: Json = False,
 ) -> None:
     """Make a token and print it, once: only its hash is kept. A running console takes a changed file at once.

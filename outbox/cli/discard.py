@@ -28,7 +28,7 @@ def discard(
     """
     event_id, who = inputs.uuid("id", id), cli.actor(by)
     cli.confirm(f"Discard event {event_id}?", yes=yes)
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         done = desk.discards.discard(event_id, who, reason)
     cli.answer(done, f"discarded {done.id} ({done.entity_type}:{done.entity_id})", json=json)
 
@@ -53,6 +53,6 @@ def flush(
     asked = cli.event_filter(raw)
     who = cli.actor(by)
     cli.confirm(f"Discard {expect:,} failed events ({inputs.described(asked)})?", yes=yes)
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         done = desk.discards.flush(asked, expect, who, reason, approved_by)
     cli.answer(done, f"discarded {done.count:,} events; `outbox audit list --batch-id {done.id}` lists them", json=json)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag
 from outbox.ports import Finding, Level
 
 _MARKS = {Level.OK: ("ok", "green"), Level.WARN: ("warning", "yellow"), Level.BAD: ("problem", "bold red")}
@@ -37,7 +37,7 @@ def _printed(finding: Finding) -> Finding:
     line = Text.assemble((f"{verdict:<8}", style), f" {finding.name:<14} {cli.shown(finding.detail)}")
     if finding.remedy and finding.level is not Level.OK:
         line.append(f"\n{'':<23} -> {cli.visible(finding.remedy)}", style="dim")
-    cli.stdout().print(line)
+    cli.printer().print(line)
     return finding
 
 
@@ -52,10 +52,9 @@ commands = typer.Typer()
 
 @commands.command(rich_help_panel="Inspect")
 def doctor(
-    connect: Annotated[
-        str | None,
-        option("--connect", "Ask Kafka Connect there whether the connector runs; else KAFKA_CONNECT_URL.", "URL"),
-    ] = None,
+    connect: str | None = flag(
+        None, "--connect", "Ask Kafka Connect there whether the connector runs; else KAFKA_CONNECT_URL.", "URL"
+    ),
     json: Json = False,
 ) -> None:
     """Check the setup: servers, schema, rights, view, index, workers. Exit 1 if there is a problem.
@@ -85,8 +84,8 @@ Name = Annotated[
 @index.command()
 def create(
     name: Name = None,
-    mappings: Annotated[Path | None, option("--mappings", "File with the mappings, as JSON.", "FILE")] = None,
-    settings: Annotated[Path | None, option("--settings", "File with more index settings, as JSON.", "FILE")] = None,
+    mappings: Path | None = flag(None, "--mappings", "File with the mappings, as JSON.", "FILE"),
+    settings: Path | None = flag(None, "--settings", "File with more index settings, as JSON.", "FILE"),
     json: Json = False,
 ) -> None:
     """Make NAME-v1, the alias NAME, and a template for both that forbids automatic creation.

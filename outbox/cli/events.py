@@ -10,7 +10,7 @@ from uuid import UUID
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag
 from outbox.errors import UsageError
 from outbox.policy.event import Status
 
@@ -24,11 +24,9 @@ commands = typer.Typer()
 @commands.command(name="list", rich_help_panel="Inspect")
 @cli.filters_events()
 def list_(
-    status: Annotated[
-        list[str] | None, option("--status -s", "State; repeatable, `all` for every one.", "STATUS")
-    ] = None,
-    limit: Annotated[int, option("--limit -n", "Most events on a page.", min=1, max=500)] = 50,
-    after: Annotated[str, option("--after", "Continue after a page: its cursor.", show_default=False)] = "",
+    status: list[str] | None = flag(None, "--status -s", "State; repeatable, `all` for every one.", "STATUS"),
+    limit: int = flag(50, "--limit -n", "Most events on a page.", min=1, max=500),
+    after: str = flag("", "--after", "Continue after a page: its cursor.", show_default=False),
     raw: cli.Raw | None = None,
     json: Json = False,
 ) -> None:
@@ -43,15 +41,15 @@ def list_(
     """
     asked = cli.event_filter(raw or {})
     states = [str(each) for each in Status] if "all" in (status or ()) else (status or ())
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         page = desk.browse.page(asked, states, limit, after)
     if json:
         found = [_record(event) for event in page.events]
         cli.as_json({"events": found, "next": page.next or None, "remark": page.remark or None})
         return
-    rows = [_row(event) for event in page.events]
     columns = ("id", "status", "entity", "op", "version", "attempts", "created", "next or end", "error")
-    cli.table(columns, rows, empty="no event fits" if states or not asked.is_empty else "nothing is open or failed")
+    empty = "no event fits" if states or not asked.is_empty else "nothing is open or failed"
+    cli.table(columns, map(_row, page.events), empty=empty)
     if page.remark:
         cli.note(f"note: {page.remark}")
     if page.next:
@@ -67,23 +65,14 @@ def _row(event: StoredEvent) -> tuple[object, ...]:
     end = event.processed_at or event.failed_at or event.next_retry_at
     error = f"{event.error_reason}: {event.error}" if event.error_reason else ""
     entity = f"{event.entity_type}:{event.entity_id}"
-    return (
-        event.id,
-        event.status,
-        entity,
-        event.op,
-        event.event_version,
-        event.attempts,
-        event.created_at,
-        end,
-        error[:100] or event.fanned_out,
-    )
+    counted = (event.op, event.event_version, event.attempts)
+    return event.id, event.status, entity, *counted, event.created_at, end, error[:100] or event.fanned_out
 
 
 @commands.command(rich_help_panel="Inspect")
 def show(
     id: Annotated[str, typer.Argument(help="The event's id.", metavar="ID")],
-    payload: Annotated[bool, option("--payload/--no-payload", "Show the payload.")] = True,
+    payload: bool = flag(True, "--payload/--no-payload", "Show the payload."),
     json: Json = False,
 ) -> None:
     """Show one event with all that is recorded: state, times, error, payload, attempts, and its entity's others.
@@ -94,12 +83,9 @@ def show(
       outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f
       outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f --json | jq .payload
     """
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         detail = desk.browse.show(event_id(id))
-    if json:
-        cli.as_json(_as_json(detail, payload=payload))
-    else:
-        _print(detail, payload=payload)
+    cli.answer(_as_json(detail, payload=payload), lambda: _print(detail, payload=payload), json=json)
 
 
 def event_id(text: str) -> UUID:
@@ -153,9 +139,9 @@ def explain_error(
     reply: Annotated[
         str | None, typer.Argument(help="The reply as JSON; left out or -: read from stdin.", metavar="[REPLY]")
     ] = None,
-    id: Annotated[str | None, option("--id", "Explain this stored event instead.", "ID")] = None,
-    status: Annotated[int | None, option("--status", "HTTP status, where the reply does not hold it.", "CODE")] = None,
-    op: Annotated[str, option("--op", "Action that was sent: index or delete.")] = "index",
+    id: str | None = flag(None, "--id", "Explain this stored event instead.", "ID"),
+    status: int | None = flag(None, "--status", "HTTP status, where the reply does not hold it.", "CODE"),
+    op: str = flag("index", "--op", "Action that was sent: index or delete."),
     json: Json = False,
 ) -> None:
     """Say how a reply of Elasticsearch is classified, by which rule, and what happens to the event.
@@ -170,10 +156,9 @@ def explain_error(
     from outbox.ops import explain  # noqa: PLC0415  (orjson and the rules, only here)
 
     if id is not None:
-        with cli.open_desk() as desk:
+        with cli.open_desk(cli.settings()) as desk:
             detail = desk.browse.show(event_id(id))
-        event = detail.event
-        verdicts = [explain.explain_stored(event, detail.error_detail)]
+        verdicts = [explain.explain_stored(detail.event, detail.error_detail)]
     else:
         verdicts = explain.explain_reply(_read_reply(reply), status, op)
     if json:

@@ -34,20 +34,8 @@ def quoted_as_text() -> Iterator[None]:
         raise
 
 
-class PlainGroup(TyperGroup):
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        with quoted_as_text():
-            return super().make_context(*args, **kwargs)
-
-    def invoke(self, *args: Any, **kwargs: Any) -> Any:
-        with quoted_as_text():
-            return super().invoke(*args, **kwargs)
-
-
 class PlainCommand(TyperCommand):
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        with quoted_as_text():
-            return super().make_context(*args, **kwargs)
+    make_context = quoted_as_text()(TyperCommand.make_context)
 
 
 class MenuEntry(NamedTuple):
@@ -125,7 +113,10 @@ ENTRIES = (
 )
 
 
-class Menu(PlainGroup):
+class Menu(TyperGroup):
+    make_context = quoted_as_text()(TyperGroup.make_context)
+    invoke = quoted_as_text()(TyperGroup.invoke)
+
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
         for entry in ENTRIES:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag, option
+from outbox.daemon.startup import begin
 from outbox.errors import UsageError
+from outbox.facts import DatabaseLost, Fact
+from outbox.store.schema import migrate as migrations
 
 commands = typer.Typer()
 migrate = typer.Typer()
@@ -35,27 +40,25 @@ def apply(
     by_type: ByType = False,
     by_entity: ByEntity = False,
     notify: Notify = False,
-    log: Annotated[
-        bool | None,
-        option(
-            "--log/--no-log", "Let producers write to search_outbox_log, which Debezium reads for Kafka; or no longer."
-        ),
-    ] = None,
-    drop_log: Annotated[
-        bool, option("--drop-log", "After --no-log: drop search_outbox_log, when its slot is gone.")
-    ] = False,
-    drop_slow_indexes: Annotated[
-        bool, option("--drop-slow-indexes", "Drop, concurrently, the indexes that make every claim slow.")
-    ] = False,
-    finish: Annotated[
-        bool, option("--finish", "The second step of an upgrade, when no projector of the older program runs.")
-    ] = False,
+    log: bool | None = flag(
+        None,
+        "--log/--no-log",
+        "Let producers write to search_outbox_log, which Debezium reads for Kafka; or no longer.",
+    ),
+    drop_log: bool = flag(False, "--drop-log", "After --no-log: drop search_outbox_log, when its slot is gone."),
+    drop_slow_indexes: bool = flag(
+        False, "--drop-slow-indexes", "Drop, concurrently, the indexes that make every claim slow."
+    ),
+    finish: bool = flag(
+        False, "--finish", "The second step of an upgrade, when no projector of the older program runs."
+    ),
+    no_wait: bool = flag(False, "--no-wait", "Exit with code 75 if the database does not answer, instead of waiting."),
     json: Json = False,
 ) -> None:
     """Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.
 
     An existing search_outbox_events is adopted: nothing is rewritten and producers continue. Uses
-    OUTBOX_DIRECT_DATABASE_URL where that is set.
+    OUTBOX_DIRECT_DATABASE_URL where that is set. Waits for a database that does not answer, as `outbox run` does.
 
     An upgrade has two steps: this, beside running projectors of both programs, and --finish, when the older ones are
     gone: from then on PostgreSQL refuses their claims.
@@ -72,24 +75,34 @@ def apply(
         return
     if log and drop_log:
         raise UsageError("--log and --drop-log exclude each other")
-    chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": bool(log)}
     settings = cli.settings()
     url = settings.database.direct_dsn
-    more = {"view": settings.documents, "most_bytes": settings.batch.max_document_bytes}
-    applied = cli.migrations().migrate(url, **chosen, **more, drop_slow_indexes=drop_slow_indexes, say=cli.note)
-    _finish(url, settings.documents, wanted=finish)
+    chosen: dict[str, Any] = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": bool(log)}
+    chosen |= {"view": settings.documents, "most_bytes": settings.batch.max_document_bytes}
+    chosen |= {"drop_slow_indexes": drop_slow_indexes}
+    applied: list[str] = []
+    steps: list[Callable[[], object]] = [lambda: applied.extend(migrations.migrate(url, **chosen, say=cli.note))]
+    if finish:
+        steps.append(lambda: _finish(url, settings.documents))
     if log is False:
-        applied += cli.migrations().turn_log_off(url, say=cli.note)
+        steps.append(lambda: applied.extend(migrations.turn_log_off(url, say=cli.note)))
     if drop_log:
-        applied += cli.migrations().drop_log(url, settings.event_log.slot, say=cli.note)
-    elif log is False:
+        steps.append(lambda: applied.extend(migrations.drop_log(url, settings.event_log.slot, say=cli.note)))
+    begin(steps, _say_lost, threading.Event(), patient=not no_wait)
+    if log is False and not drop_log:
         cli.note(AFTER_NO_LOG)
     told = f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do"
     cli.answer({"applied": applied}, told, json=json)
 
 
-def _finish(url: str, view: str, *, wanted: bool) -> None:
-    for kind in cli.migrations().finish(url, view, say=cli.note) if wanted else ():
+def _say_lost(fact: Fact) -> None:
+    """All that is said of the wait."""
+    if isinstance(fact, DatabaseLost):
+        cli.note(f"PostgreSQL does not answer: {fact.error}")
+
+
+def _finish(url: str, view: str) -> None:
+    for kind in migrations.finish(url, view, say=cli.note):
         cli.note(f"to write its documents once more run: outbox backfill --type {shlex.quote(kind)}")
 
 
@@ -101,7 +114,7 @@ def status(json: Json = False) -> None:
       outbox migrate status
       outbox migrate status --json | jq .schema.state
     """
-    found = cli.migrations().status(cli.settings().database.direct_dsn)
+    found = migrations.status(cli.settings().database.direct_dsn)
     if json:
         cli.as_json(found)
         return
@@ -131,7 +144,7 @@ def plan(
       outbox migrate plan --by-type
     """
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": log}
-    steps = cli.migrations().plan(cli.settings().database.direct_dsn, **chosen)
+    steps = migrations.plan(cli.settings().database.direct_dsn, **chosen)
     if json:
         cli.as_json([step._asdict() for step in steps])
         return
@@ -164,6 +177,6 @@ def sql(
       outbox migrate sql --back-to 13 > back.sql
     """
     if back_to is not None:
-        cli.line(cli.migrations().back(back_to))
+        cli.line(migrations.back(back_to))
     else:
-        cli.line(cli.migrations().script(by_type=by_type, by_entity=by_entity, notify=notify, log=log))
+        cli.line(migrations.script(by_type=by_type, by_entity=by_entity, notify=notify, log=log))

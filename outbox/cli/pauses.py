@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag, option
 
 commands = typer.Typer()
 
@@ -24,7 +24,7 @@ def pause(by: cli.By, reason: cli.Reason, entity_type: EntityType = None, json: 
       outbox pause --by alice --reason "reindexing"
       outbox pause --entity-type article --by alice --reason "bad mapping"
     """
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         said = desk.pauses.pause(cli.actor(by), reason, entity_type)
     cli.answer(dict(said), f"paused {entity_type or 'everything'}; `outbox resume` ends it", json=json)
 
@@ -34,9 +34,7 @@ def resume(
     by: cli.By,
     reason: cli.Reason,
     entity_type: EntityType = None,
-    let_fail: Annotated[
-        str | None, option("--let-fail", "Lift the brake for this fingerprint, for an hour.", "FINGERPRINT")
-    ] = None,
+    let_fail: str | None = flag(None, "--let-fail", "Lift the brake for this fingerprint, for an hour.", "FINGERPRINT"),
     json: Json = False,
 ) -> None:
     """End a pause; or let the events of one fingerprint fail that the brake holds back.
@@ -45,7 +43,7 @@ def resume(
       outbox resume --by alice --reason "mapping fixed"
       outbox resume --let-fail 5d4ed31ca13675e1 --by alice --reason "these are really broken"
     """
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         if let_fail is not None:
             said = desk.pauses.let_fail(let_fail, cli.actor(by), reason)
             message = f"events with fingerprint {let_fail} may fail, until {cli.shown(said['until'])}"

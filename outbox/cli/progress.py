@@ -34,7 +34,7 @@ class _Bar:
         self.close()
         count = TextColumn("{task.completed:,.0f} / {task.total:,.0f}")
         columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
-        self._bar, self._phase = Bar(*columns, console=cli.stderr(), transient=True), phase
+        self._bar, self._phase = Bar(*columns, console=cli.printer(stderr=True), transient=True), phase
         self._task = self._bar.add_task("", total=1)
         self._bar.start()
 

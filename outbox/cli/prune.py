@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, option
+from outbox.cli import Json, Yes, flag
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
@@ -20,11 +20,10 @@ commands = typer.Typer()
 @commands.command(rich_help_panel="Act")
 def prune(
     by: cli.ByLogin,
-    older_than_days: Annotated[
-        float | None,
-        option("--older-than-days", "Age of events; 0 is every finished one. Default: OUTBOX_RETENTION_DAYS.", min=0),
-    ] = None,
-    dry_run: Annotated[bool, option("--dry-run", "Only print how many are old enough.")] = False,
+    older_than_days: float | None = flag(
+        None, "--older-than-days", "Age of events; 0 is every finished one. Default: OUTBOX_RETENTION_DAYS.", min=0
+    ),
+    dry_run: bool = flag(False, "--dry-run", "Only print how many are old enough."),
     yes: Yes = False,
     json: Json = False,
 ) -> None:

@@ -6,44 +6,40 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes, Yes, option
+from outbox.cli import Engine, Json, Master, Processes, Yes, flag
 from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.app.reindex import Reindexing
-    from outbox.ops.reindex.rebuild import RebuildDesk
     from outbox.policy.audit import Actor
     from outbox.policy.reindex import Rebuild
+    from outbox.reindex.joining import Reindexing
+    from outbox.reindex.rebuild import RebuildDesk
 
 commands = typer.Typer()
 
 
 @commands.command(rich_help_panel="Index")
 def rebuild(
-    mapping: Annotated[
-        Path | None, option("--mapping", "File with the new mappings (and settings); left out: the old ones.", "FILE")
-    ] = None,
-    target: Annotated[str | None, option("--target", "The alias; left out: ELASTIC_INDEX.")] = None,
-    resume: Annotated[bool, option("--resume", "Continue where it stopped, or begin again if it is broken.")] = False,
-    swap: Annotated[bool, option("--swap", "Let searches see the new index, when it is ready.")] = False,
-    rollback: Annotated[bool, option("--rollback", "After the swap: back to the old index.")] = False,
-    finish: Annotated[bool, option("--finish", "Remove the index that the alias does not use.")] = False,
-    cancel: Annotated[bool, option("--cancel", "Before the swap: remove the new index.")] = False,
-    status: Annotated[bool, option("--status", "Show the newest rebuild, and change nothing.")] = False,
-    rate: Annotated[float, option("--rate", "Most documents per second; 0: no limit.")] = 2000.0,
-    max_refused: Annotated[
-        int, option("--max-refused", "Stop copying when the new mapping refused more than so many.")
-    ] = 1000,
-    accept_drift: Annotated[int, option("--accept-drift", "Be ready although so many documents differ.", "N")] = 0,
-    accept_loss: Annotated[
-        int, option("--accept-loss", "Be ready although so many documents of the old index go.", "N")
-    ] = 0,
+    mapping: Path | None = flag(
+        None, "--mapping", "File with the new mappings (and settings); left out: the old ones.", "FILE"
+    ),
+    target: str | None = flag(None, "--target", "The alias; left out: ELASTIC_INDEX."),
+    resume: bool = flag(False, "--resume", "Continue where it stopped, or begin again if it is broken."),
+    swap: bool = flag(False, "--swap", "Let searches see the new index, when it is ready."),
+    rollback: bool = flag(False, "--rollback", "After the swap: back to the old index."),
+    finish: bool = flag(False, "--finish", "Remove the index that the alias does not use."),
+    cancel: bool = flag(False, "--cancel", "Before the swap: remove the new index."),
+    status: bool = flag(False, "--status", "Show the newest rebuild, and change nothing."),
+    rate: float = flag(2000.0, "--rate", "Most documents per second; 0: no limit."),
+    max_refused: int = flag(1000, "--max-refused", "Stop copying when the new mapping refused more than so many."),
+    accept_drift: int = flag(0, "--accept-drift", "Be ready although so many documents differ.", "N"),
+    accept_loss: int = flag(0, "--accept-loss", "Be ready although so many documents of the old index go.", "N"),
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
@@ -74,87 +70,55 @@ def rebuild(
     wanted = [name for name, said in chosen.items() if said]
     if len(wanted) + status > 1 or (mapping is not None and (wanted or status)):
         raise UsageError("give one of --mapping, --resume, --swap, --rollback, --finish, --cancel, --status")
-    with cli.open_reindex() as desk:
+    with cli.open_reindexing(cli.settings()) as desk:
         if status:
             _print(desk.rebuild.newest(), json=json)
             return
         cli.spread_over(desk, parallel, engine, master)
         actor = cli.actor(by or cli.person())
         with _told(desk, rate, max_refused, accept_drift, accept_loss) as shown:
-            act = _Acting(desk, actor, reason, yes, shown)
-            moved = act.start(target, mapping) if not wanted else getattr(act, wanted[0])()
+            acts = desk.rebuild
+            held = acts.take() if wanted else acts.start(target or acts.targets[0], actor, reason, *_read(mapping))
+            try:
+                moved = _move(acts, held, wanted[0] if wanted else "resume", actor, reason, yes=yes, shown=shown)
+            finally:
+                acts.let_go(held)
         _print(moved, json=json)
         if moved.step in ("ready", "swapping") and not moved.is_over:
             raise PartlyDone("nothing was swapped: run `outbox rebuild --swap --yes`")
 
 
-class _Acting:
-    """One wish of a person, the lease given back whatever happens."""
+def _move(
+    acts: RebuildDesk, held: Rebuild, wish: str, actor: Actor, reason: str, *, yes: bool, shown: ProgressMeter
+) -> Rebuild:
+    match wish:
+        case "swap":
+            question = f"Let searches on {held.target} see {held.new_index} in place of {held.old_index}?"
+            cli.confirm(question, yes=yes)
+            return acts.swap(held, actor, reason)
+        case "rollback":
+            refused = f" ({held.refused:,} writes were refused by one of the mappings)" if held.refused else ""
+            cli.confirm(f"Let searches on {held.target} see {held.old_index} again?{refused}", yes=yes)
+            return acts.rollback(held, actor, reason)
+        case "finish":
+            unused = held.new_index if held.status == "rolled_back" else held.old_index
+            cli.confirm(f"Remove the index {unused} for good?", yes=yes)
+            return acts.finish(held)
+        case "cancel":
+            cli.confirm(f"Give up the rebuild of {held.target} and remove {held.new_index}?", yes=yes)
+            return acts.cancel(held)
+        case _:
+            ready = acts.carry_on(held)
+            shown.close()
+            return acts.swap(ready, actor, reason) if _is_to_be_swapped(ready, yes=yes) else ready
 
-    def __init__(self, desk: Reindexing, actor: Actor, reason: str, yes: bool, shown: ProgressMeter) -> None:
-        self._shown = shown
-        self._desk: RebuildDesk = desk.rebuild
-        self._actor = actor
-        self._reason = reason
-        self._yes = yes
 
-    def start(self, target: str | None, mapping: Path | None) -> Rebuild:
-        mappings, settings = _read(mapping)
-        name = target or self._desk.targets[0]
-        begun = self._desk.start(name, self._actor, self._reason, mappings, settings)
-        with self._holding(begun):
-            return self._swap_if_wanted(self._desk.carry_on(begun))
-
-    def resume(self) -> Rebuild:
-        taken = self._desk.take()
-        with self._holding(taken):
-            return self._swap_if_wanted(self._desk.carry_on(taken))
-
-    def swap(self) -> Rebuild:
-        taken = self._desk.take()
-        with self._holding(taken):
-            self._ask(f"Let searches on {taken.target} see {taken.new_index} in place of {taken.old_index}?")
-            return self._desk.swap(taken, self._actor, self._reason)
-
-    def rollback(self) -> Rebuild:
-        taken = self._desk.take()
-        with self._holding(taken):
-            refused = f" ({taken.refused:,} writes were refused by one of the mappings)" if taken.refused else ""
-            self._ask(f"Let searches on {taken.target} see {taken.old_index} again?{refused}")
-            return self._desk.rollback(taken, self._actor, self._reason)
-
-    def finish(self) -> Rebuild:
-        taken = self._desk.take()
-        with self._holding(taken):
-            unused = taken.new_index if taken.status == "rolled_back" else taken.old_index
-            self._ask(f"Remove the index {unused} for good?")
-            return self._desk.finish(taken)
-
-    def cancel(self) -> Rebuild:
-        taken = self._desk.take()
-        with self._holding(taken):
-            self._ask(f"Give up the rebuild of {taken.target} and remove {taken.new_index}?")
-            return self._desk.cancel(taken)
-
-    def _swap_if_wanted(self, rebuild: Rebuild) -> Rebuild:
-        """Ready: asks on a terminal, does it with --yes, and elsewhere leaves it to a later `--swap`."""
-        if rebuild.status != "running" or rebuild.step not in ("ready", "swapping"):
-            return rebuild
-        self._shown.close()
-        question = f"{rebuild.new_index} is ready. Let searches on {rebuild.target} see it?"
-        if not self._yes and not (cli.can_ask() and typer.confirm(question, err=True)):
-            return rebuild
-        return self._desk.swap(rebuild, self._actor, self._reason)
-
-    def _ask(self, question: str) -> None:
-        cli.confirm(question, yes=self._yes)
-
-    @contextmanager
-    def _holding(self, rebuild: Rebuild) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._desk.let_go(rebuild)
+def _is_to_be_swapped(rebuild: Rebuild, *, yes: bool) -> bool:
+    """Ready: asks on a terminal, does it with --yes, and elsewhere leaves it to a later `--swap`."""
+    if rebuild.status != "running" or rebuild.step not in ("ready", "swapping"):
+        return False
+    question = f"{rebuild.new_index} is ready. Let searches on {rebuild.target} see it?"
+    return yes or (cli.can_ask() and typer.confirm(question, err=True))
 
 
 @contextmanager
@@ -162,7 +126,7 @@ def _told(
     desk: Reindexing, rate: float, max_refused: int, accept_drift: int, accept_loss: int
 ) -> Iterator[ProgressMeter]:
     """Progress on stderr while it works."""
-    from outbox.ops.reindex.rebuild_steps import Choices  # noqa: PLC0415
+    from outbox.reindex.rebuild_steps import Choices  # noqa: PLC0415
 
     if min(rate, max_refused, accept_drift, accept_loss) < 0:
         raise UsageError("--rate, --max-refused, --accept-drift and --accept-loss must be 0 or more")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes, Yes, option
+from outbox.cli import Engine, Json, Master, Processes, Yes, flag
 from outbox.cli.progress import meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.ops.reindex.refresh import RefreshDesk, Refreshed, RefreshOptions
     from outbox.policy.reindex import BackfillRun
+    from outbox.reindex.refresh import RefreshDesk, Refreshed, RefreshOptions
 
 commands = typer.Typer()
 ASKS_ABOVE = 1_000
@@ -23,19 +23,15 @@ ASKS_ABOVE = 1_000
 
 @commands.command(rich_help_panel="Index")
 def refresh(
-    entity_type: Annotated[
-        str | None, option("--type --entity-type", "Entity type; left out with --all: every type.", "TYPE")
-    ] = None,
-    id: Annotated[list[str] | None, option("--id", "An entity's id; may be given again.", "ID")] = None,
-    where: Annotated[
-        str | None, option("--where", "SQL condition over columns of the view (entity_id, document).", "SQL")
-    ] = None,
-    everything: Annotated[bool, option("--all", "All entities of the type, or of every type.")] = False,
-    after: Annotated[
-        str | None, option("--after", "Continue after this id (ID, or TYPE:ID without --type).", "ID")
-    ] = None,
-    rate: Annotated[float, option("--rate", "Most events per second; 0: no limit.", "N")] = 1000.0,
-    dry_run: Annotated[bool, option("--dry-run", "Only print how many there are.")] = False,
+    entity_type: str | None = flag(
+        None, "--type --entity-type", "Entity type; left out with --all: every type.", "TYPE"
+    ),
+    id: list[str] | None = flag(None, "--id", "An entity's id; may be given again.", "ID"),
+    where: str | None = flag(None, "--where", "SQL condition over columns of the view (entity_id, document).", "SQL"),
+    everything: bool = flag(False, "--all", "All entities of the type, or of every type."),
+    after: str | None = flag(None, "--after", "Continue after this id (ID, or TYPE:ID without --type).", "ID"),
+    rate: float = flag(1000.0, "--rate", "Most events per second; 0: no limit.", "N"),
+    dry_run: bool = flag(False, "--dry-run", "Only print how many there are."),
     by: cli.ByShell = None,
     reason: cli.Why = "outbox refresh",
     yes: Yes = False,
@@ -60,11 +56,12 @@ def refresh(
         raise UsageError("--rate must be 0 (no limit) or more events per second")
     kind, start = _start(entity_type, after)
     _check(kind, id, where, everything, after)
-    with cli.open_reindex() as desk, meter() as show:
+    with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         wish = _wish(desk.refresh, kind, id, where, start, all_types=entity_type is None)
         counted = sum(desk.refresh.count(wish).values())
         if dry_run:
-            _print_count(wish, counted, json=json)
+            told = f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written"
+            cli.answer({"dry_run": True, "entity_types": wish.types, "count": counted}, told, json=json)
             return
         if counted > ASKS_ABOVE:
             cli.confirm(f"Write up to {counted:,} refreshes of {', '.join(wish.types)}?", yes=yes)
@@ -107,18 +104,13 @@ def _wish(
     *,
     all_types: bool,
 ) -> RefreshOptions:
-    from outbox.ops.reindex.refresh import RefreshOptions  # noqa: PLC0415
+    from outbox.reindex.refresh import RefreshOptions  # noqa: PLC0415
 
     types = desk.types([kind] if kind is not None and not all_types else [])
     if all_types and kind is not None:
         types = [each for each in types if each >= kind]
         after = after if types[:1] == [kind] else None
     return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, after)
-
-
-def _print_count(wish: RefreshOptions, counted: int, *, json: bool) -> None:
-    told = f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written"
-    cli.answer({"dry_run": True, "entity_types": wish.types, "count": counted}, told, json=json)
 
 
 def _print(done: Refreshed, *, json: bool) -> None:
@@ -144,11 +136,11 @@ def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> 
 
 @commands.command(rich_help_panel="Index")
 def backfill(
-    entity_type: Annotated[
-        list[str] | None, option("--type --entity-type", "Only this entity type; may be given again.", "TYPE")
-    ] = None,
-    resume: Annotated[bool, option("--resume", "Continue where the last one stopped.")] = False,
-    rate: Annotated[float, option("--rate", "Most documents per second; 0: no limit.", "N")] = 0.0,
+    entity_type: list[str] | None = flag(
+        None, "--type --entity-type", "Only this entity type; may be given again.", "TYPE"
+    ),
+    resume: bool = flag(False, "--resume", "Continue where the last one stopped."),
+    rate: float = flag(0.0, "--rate", "Most documents per second; 0: no limit.", "N"),
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
@@ -177,7 +169,7 @@ def backfill(
     if rate < 0:
         raise UsageError("--rate must be 0 (no limit) or more documents per second")
     actor = cli.actor(by or cli.person())
-    with cli.open_reindex() as desk, meter() as show:
+    with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         run = desk.backfill.resume() if resume else desk.backfill.start(entity_type or (), actor, reason)
         if resume:

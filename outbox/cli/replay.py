@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, guarded, option
+from outbox.cli import Json, Yes, flag, guarded
 from outbox.cli.menu import PlainCommand
 from outbox.cli.progress import meter
 from outbox.errors import OutboxError, UsageError
@@ -37,20 +37,18 @@ def main() -> None:
 @commands.command(rich_help_panel="Act")
 @cli.filters_events()
 def replay(
-    by: Annotated[str | None, option("--by", "Your name, for the audit log. Required to replay.")] = None,
-    reason: Annotated[str | None, option("--reason", "Why, for the audit log. Required to replay.")] = None,
-    limit: Annotated[int | None, option("--limit -n", "Most events. Default: 100, or the number of ids.")] = None,
-    everything: Annotated[bool, option("--all", "Every event that matches; asks for confirmation.")] = False,
-    dry_run: Annotated[bool, option("--dry-run", "Only print what would be replayed.")] = False,
-    wait: Annotated[bool, option("--wait", "Wait until it ends: exit 0, 3 (partly, timeout) or 1.")] = False,
-    rate: Annotated[float | None, option("--rate", "Events per second. Default: 1,000.")] = None,
-    webhook: Annotated[
-        str | None, option("--webhook", "Also send a webhook here; its host must be allowed.", "URL")
-    ] = None,
-    plan_out: Annotated[Path | None, option("--plan-out", "A dry run that writes the ids to a file.", "FILE")] = None,
-    plan: Annotated[Path | None, option("--plan", "Replay exactly the ids of that file, once.", "FILE")] = None,
-    ids_file: Annotated[Path | None, option("--ids-file", "File with ids, 500 at most; `-` is stdin.", "FILE")] = None,
-    client_id: Annotated[str | None, option("--client-id", "Idempotency key: repeating it does nothing.")] = None,
+    by: str | None = flag(None, "--by", "Your name, for the audit log. Required to replay."),
+    reason: str | None = flag(None, "--reason", "Why, for the audit log. Required to replay."),
+    limit: int | None = flag(None, "--limit -n", "Most events. Default: 100, or the number of ids."),
+    everything: bool = flag(False, "--all", "Every event that matches; asks for confirmation."),
+    dry_run: bool = flag(False, "--dry-run", "Only print what would be replayed."),
+    wait: bool = flag(False, "--wait", "Wait until it ends: exit 0, 3 (partly, timeout) or 1."),
+    rate: float | None = flag(None, "--rate", "Events per second. Default: 1,000."),
+    webhook: str | None = flag(None, "--webhook", "Also send a webhook here; its host must be allowed.", "URL"),
+    plan_out: Path | None = flag(None, "--plan-out", "A dry run that writes the ids to a file.", "FILE"),
+    plan: Path | None = flag(None, "--plan", "Replay exactly the ids of that file, once.", "FILE"),
+    ids_file: Path | None = flag(None, "--ids-file", "File with ids, 500 at most; `-` is stdin.", "FILE"),
+    client_id: str | None = flag(None, "--client-id", "Idempotency key: repeating it does nothing."),
     raw: cli.Raw | None = None,
     json: Json = False,
     yes: Yes = False,
@@ -69,7 +67,7 @@ def replay(
     asked = cli.event_filter({**(raw or {}), "ids": _ids((raw or {}).get("ids"), ids_file)})
     wishes = Wishes(by, reason, limit, everything, rate, webhook, client_id, wait, json, yes)
     _check(wishes, asked, plan)
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         if dry_run or plan_out is not None:
             dry_run_of(desk, asked, wishes, plan_out)
         else:
@@ -131,10 +129,8 @@ def dry_run_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan_out: P
         except OSError as wrong:
             raise UsageError(f"--plan-out {plan_out} cannot be written: {wrong.strerror}") from wrong
         cli.note(f"plan {made.id} with {len(made.ids)} ids written to {plan_out}")
-    if wishes.json:
-        cli.as_json(plan_record(made))
-    else:
-        print_plan(made)
+    record = {name: value for name, value in asdict(made).items() if name != "ids"}  # those are in the plan's file
+    cli.answer(record, lambda: print_plan(made), json=wishes.json)
 
 
 def replay_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan: Path | None) -> None:
@@ -145,11 +141,10 @@ def replay_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan: Path |
     if created.lease is None:
         cli.note(f"replay {created.batch.id} was requested before: nothing is done twice")
     batch = _move(desk, created, wishes)
-    if wishes.json:
-        cli.as_json(batch_record(batch))
-    else:
-        print_batch(batch)
-    _leave_by(batch, waited=wishes.wait)
+    cli.answer(batch_record(batch), lambda: print_batch(batch), json=wishes.json)
+    code = exit_code(batch) if wishes.wait or batch.is_over else (3 if batch.skipped else 0)
+    if code:
+        raise ReplayFailed(summary(batch), code)
 
 
 def _request(asked: EventFilter, wishes: Wishes, plan: Path | None) -> ReplayRequest:
@@ -209,23 +204,18 @@ def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
         raise
 
 
-def _leave_by(batch: ReplayBatch, *, waited: bool) -> None:
-    code = exit_code(batch) if waited or batch.is_over else (3 if batch.skipped else 0)
-    if code:
-        raise ReplayFailed(summary(batch), code)
-
-
 replays = typer.Typer(no_args_is_help=True, help="List, show and cancel replays.")
 commands.add_typer(replays, name="replays", rich_help_panel="Act")
 
 Id = Annotated[str, typer.Argument(help="The replay's id.", metavar="ID")]
+_LISTED = ("id", "status", "requested_by", "created_at", "total", "replayed", "skipped", "done", "failed_again")
 
 
 @replays.command(name="list")
 def list_(
-    limit: Annotated[int, option("--limit -n", "Most replays on a page.", min=1, max=500)] = 20,
-    after: Annotated[str | None, option("--after", "Continue after a page: its cursor.")] = None,
-    live: Annotated[bool, option("--live", "Only those that are not over.")] = False,
+    limit: int = flag(20, "--limit -n", "Most replays on a page.", min=1, max=500),
+    after: str | None = flag(None, "--after", "Continue after a page: its cursor."),
+    live: bool = flag(False, "--live", "Only those that are not over."),
     json: Json = False,
 ) -> None:
     """List replays, the newest first.
@@ -233,30 +223,15 @@ def list_(
     Examples:
       outbox replays list --live
     """
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         page = desk.replays.page(after, limit, live=live)
     if json:
         found = [batch_record(batch) for batch in page.replays]
         cli.as_json({"replays": found, "next": page.next_cursor})
         return
-    rows = [
-        (
-            b.id,
-            b.status,
-            b.requested_by,
-            b.created_at,
-            b.total,
-            b.replayed,
-            b.skipped,
-            b.done,
-            b.failed_again,
-            b.still_open,
-        )
-        for b in page.replays
-    ]
+    rows = [[*(getattr(batch, name) for name in _LISTED), batch.still_open] for batch in page.replays]
     columns = ("id", "status", "by", "created", "total", "replayed", "skipped", "done", "failed again", "open")
-    empty = "no replay is under way" if live else "nothing was replayed here yet"
-    cli.table(columns, rows, empty=empty)
+    cli.table(columns, rows, empty="no replay is under way" if live else "nothing was replayed here yet")
     if page.next_cursor:
         cli.note(f"more: --after {page.next_cursor}")
 
@@ -268,24 +243,17 @@ def show(id: Id, json: Json = False) -> None:
     Examples:
       outbox replays show 0199c0de-0000-7000-8000-000000000001
     """
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         detail = desk.replays.show(inputs.uuid("id", id))
     if json:
         cli.as_json(batch_record(detail.batch) | {"items": [dict(row) for row in detail.items]})
         return
     cli.line(summary(detail.batch))
     record = batch_record(detail.batch)
-    names = (
-        "requested_by",
-        "requested_reason",
-        "filter",
-        "rate",
-        "created_at",
-        "dispatched_at",
-        "settled_at",
-        "poll_count",
-    )
-    cli.table(("", ""), [(name, record[name]) for name in names])
+    shown = (
+        "requested_by", "requested_reason", "filter", "rate", "created_at", "dispatched_at", "settled_at", "poll_count",
+    )  # fmt: skip
+    cli.table(("", ""), [(name, record[name]) for name in shown])
     rows = [
         (row["event_id"], row["skip_reason"] or row["outcome"] or row["status"] or row["state"], row["error_reason"])
         for row in detail.items
@@ -295,18 +263,13 @@ def show(id: Id, json: Json = False) -> None:
 
 
 @replays.command()
-def cancel(
-    id: Id,
-    by: cli.By,
-    reason: cli.Reason,
-    json: Json = False,
-) -> None:
+def cancel(id: Id, by: cli.By, reason: cli.Reason, json: Json = False) -> None:
     """Stop a replay. Events that it has moved stay moved; the rest stay failed.
 
     Examples:
       outbox replays cancel 0199c0de-0000-7000-8000-000000000001 --by alice --reason "wrong filter"
     """
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         batch = desk.replays.cancel(inputs.uuid("id", id), cli.actor(by), reason)
     cli.answer(batch_record(batch), lambda: print_batch(batch), json=json)
 
@@ -335,11 +298,6 @@ def print_batch(batch: ReplayBatch) -> None:
         cli.note(f"follow it with: outbox replays show {batch.id}")
 
 
-def plan_record(plan: Plan) -> dict[str, Any]:
-    """The pinned ids are in the plan's file."""
-    return {name: value for name, value in asdict(plan).items() if name != "ids"}
-
-
 def print_plan(plan: Plan) -> None:
     more = "+" if plan.matched > _COUNTED else ""
     cli.line(f"{plan.total:,} events would be replayed; {min(plan.matched, _COUNTED):,}{more} match")
@@ -349,23 +307,15 @@ def print_plan(plan: Plan) -> None:
         return
     cli.line(f"failed from {cli.shown(plan.oldest)} to {cli.shown(plan.newest)}")
     cli.line(_superseded(plan))
-    for title, counts in (
-        ("entity type", plan.by_entity_type),
-        ("error reason", plan.by_error_reason),
-        ("fingerprint", plan.by_fingerprint),
-    ):
-        _print_counts(title, counts)
-    rows = [
-        (
-            row["id"],
-            f"{row['entity_type']}:{row['entity_id']}",
-            row["failed_at"],
-            row["error_reason"],
-            _cut(row["error"]),
-        )
-        for row in plan.sample
-    ]
-    cli.table(("first ones", "entity", "failed", "reason", "error"), rows)
+    _print_counts("entity type", plan.by_entity_type)
+    _print_counts("error reason", plan.by_error_reason)
+    _print_counts("fingerprint", plan.by_fingerprint)
+    cli.table(("first ones", "entity", "failed", "reason", "error"), map(_sample, plan.sample))
+
+
+def _sample(row: Mapping[str, Any]) -> tuple[object, ...]:
+    error = row["error"] if row["error"] is None or len(row["error"]) <= 100 else row["error"][:99] + "…"
+    return row["id"], f"{row['entity_type']}:{row['entity_id']}", row["failed_at"], row["error_reason"], error
 
 
 def _superseded(plan: Plan) -> str:
@@ -381,7 +331,3 @@ def _print_counts(title: str, counts: Mapping[str, int]) -> None:
     cli.table((title, "events"), [(name, f"{n:,}") for name, n in ordered[:20]])
     if len(ordered) > 20:
         cli.line(f"and {len(ordered) - 20} more")
-
-
-def _cut(text: str | None) -> str | None:
-    return text if text is None or len(text) <= 100 else text[:99] + "…"

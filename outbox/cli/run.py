@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from outbox import cli
-from outbox.cli import option
+from outbox.cli import flag
 from outbox.errors import PartlyDone
 
 commands = typer.Typer()
@@ -15,16 +13,10 @@ commands = typer.Typer()
 
 @commands.command(rich_help_panel="Run")
 def run(
-    entity_type: Annotated[
-        list[str] | None, option("--entity-type -t", "Claim only this entity type; repeatable.", "TYPE")
-    ] = None,
-    once: Annotated[bool, option("--once", "One claim per lane, settle, exit.")] = False,
-    max_runtime: Annotated[
-        float | None, option("--max-runtime", "Drain and exit after this many seconds.", "S")
-    ] = None,
-    no_wait: Annotated[
-        bool, option("--no-wait", "Exit with code 75 if the database does not answer, instead of waiting.")
-    ] = False,
+    entity_type: list[str] | None = flag(None, "--entity-type -t", "Claim only this entity type; repeatable.", "TYPE"),
+    once: bool = flag(False, "--once", "One claim per lane, settle, exit."),
+    max_runtime: float | None = flag(None, "--max-runtime", "Drain and exit after this many seconds.", "S"),
+    no_wait: bool = flag(False, "--no-wait", "Exit with code 75 if the database does not answer, instead of waiting."),
 ) -> None:
     """Run the projector: claim events, write them to Elasticsearch, settle them, until stopped.
 

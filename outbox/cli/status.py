@@ -6,15 +6,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag
 from outbox.errors import DependencyDown, PartlyDone, UsageError
 from outbox.kafka.capture import await_capture
-from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, in_fanouts, wait_until_caught_up
+from outbox.ops.status import QueueStatus, StreamStatus, TypeCounts, Waited, age, in_fanouts, wait_until_caught_up
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,7 @@ MOST_NAMED = 10
 
 @commands.command(rich_help_panel="Inspect")
 def status(
-    watch: Annotated[bool, option("--watch -w", "Repeat every two seconds until Ctrl-C.")] = False,
+    watch: bool = flag(False, "--watch -w", "Repeat every two seconds until Ctrl-C."),
     json: Json = False,
 ) -> None:
     """Show the status: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.
@@ -43,13 +43,12 @@ def status(
       outbox status --watch
       outbox status --json | jq .queue.lag
     """
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         if watch:
             _watch(desk.status.read, json=json)
-        elif json:
-            cli.as_json(desk.status.read().as_json())
-        else:
-            _print(desk.status.read())
+            return
+        seen = desk.status.read()
+    cli.answer(seen.as_json(), lambda: cli.show(_picture(seen)), json=json)
 
 
 def _watch(reading: Callable[[], QueueStatus], *, json: bool) -> None:
@@ -60,7 +59,7 @@ def _watch(reading: Callable[[], QueueStatus], *, json: bool) -> None:
             time.sleep(INTERVAL_SECONDS)
     from rich.live import Live  # noqa: PLC0415
 
-    with Live(_picture(reading()), console=cli.stdout(), auto_refresh=False, screen=True) as live:
+    with Live(_picture(reading()), console=cli.printer(), auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(INTERVAL_SECONDS)
             try:
@@ -93,10 +92,6 @@ def one_line(seen: QueueStatus) -> str:
         f"{seen.sampled_at:%H:%M:%S}  {seen.sentence}  |  {queue.rate:.1f}/s, {queue.inflight} in flight, "
         f"{queue.failed} failed, {alive} worker{'s' if alive != 1 else ''}"
     )
-
-
-def _print(seen: QueueStatus) -> None:
-    cli.show(_picture(seen))
 
 
 def _declared(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -146,18 +141,8 @@ def _picture(seen: QueueStatus) -> RenderableType:
         rows = [(reason or "(none)", n) for reason, n in seen.failed_by_reason.items()]
         parts += ["", cli.made_table(("failed by reason", "rows"), rows)]
     if seen.by_entity_type:
-        rows_by_type = [
-            (
-                t.entity_type,
-                t.pending,
-                t.processing,
-                t.failed,
-                age(t.oldest_age_seconds) if t.pending + t.processing else "-",
-            )
-            for t in seen.by_entity_type
-        ]
         columns = ("entity type", "pending", "processing", "failed", "oldest")
-        parts += ["", cli.made_table(columns, rows_by_type)]
+        parts += ["", cli.made_table(columns, map(_type_row, seen.by_entity_type))]
     if about := list(_documents(seen)):
         parts += ["", *map(Text, about)]
     workers = [
@@ -171,6 +156,11 @@ def _picture(seen: QueueStatus) -> RenderableType:
         what = "brake lifted for" if pause["kind"] == "let_fail" else "paused:"
         parts.append(Text(f"{what} {pause['scope']} by {pause['by']} ({cli.shown(pause['reason'])})"))
     return Group(*parts)
+
+
+def _type_row(each: TypeCounts) -> tuple[object, ...]:
+    oldest = age(each.oldest_age_seconds) if each.pending + each.processing else "-"
+    return each.entity_type, each.pending, each.processing, each.failed, oldest
 
 
 def _stream(stream: StreamStatus) -> str:
@@ -191,8 +181,8 @@ def _old(place: PartitionOffsets) -> str:
 
 @commands.command(rich_help_panel="Inspect")
 def wait(
-    caught_up: Annotated[bool, option("--caught-up", "Until all events that are there now are settled.")] = False,
-    timeout: Annotated[float | None, option("--timeout", "Stop waiting after this many seconds (exit 3).", "S")] = None,
+    caught_up: bool = flag(False, "--caught-up", "Until all events that are there now are settled."),
+    timeout: float | None = flag(None, "--timeout", "Stop waiting after this many seconds (exit 3).", "S"),
     json: Json = False,
 ) -> None:
     """Wait until everything that was committed before is settled: done, failed or discarded.
@@ -206,7 +196,7 @@ def wait(
         raise UsageError("give what to wait for: --caught-up")
     if timeout is not None and timeout < 0:
         raise UsageError("--timeout must be 0 or more")
-    with cli.open_desk() as desk:
+    with cli.open_desk(cli.settings()) as desk:
         waited = _wait(desk, timeout)
     if json:
         cli.as_json(waited)
@@ -237,8 +227,8 @@ def _wait(desk: QueueDesk, timeout: float | None) -> Waited:
 @commands.command(rich_help_panel="Inspect")
 @cli.filters_events("entity_type", "error_reason")
 def stats(
-    hours: Annotated[int, option("--hours", "How far back the hours go.", min=1, max=2160)] = 24,
-    groups: Annotated[bool, option("--groups", "Failures by fingerprint instead.")] = False,
+    hours: int = flag(24, "--hours", "How far back the hours go.", min=1, max=2160),
+    groups: bool = flag(False, "--groups", "Failures by fingerprint instead."),
     raw: cli.Raw | None = None,
     json: Json = False,
 ) -> None:
@@ -249,18 +239,15 @@ def stats(
       outbox stats --groups --entity-type article
     """
     asked = cli.event_filter(raw or {})
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         if groups:
             found = desk.failures.groups(asked)
-            cli.answer({"groups": [asdict(each) for each in found]}, lambda: _print_groups(found), json=json)
+            columns = ("fingerprint", "events", "failed again", "last day", "types", "reason", "last failed", "error")
+            record = {"groups": [asdict(each) for each in found]}
+            cli.answer(record, lambda: cli.table(columns, map(_group, found)), json=json)
             return
         reading = desk.stats.read(hours)
     cli.answer(asdict(reading) | {"failed": reading.failed._asdict()}, lambda: _print_stats(reading), json=json)
-
-
-def _print_groups(found: Sequence[FailureGroup]) -> None:
-    rows = [_group(each) for each in found]
-    cli.table(("fingerprint", "events", "failed again", "last day", "types", "reason", "last failed", "error"), rows)
 
 
 def _group(each: FailureGroup) -> tuple[object, ...]:
@@ -276,12 +263,9 @@ def _print_stats(reading: Stats) -> None:
     if failed.total:
         cli.line(f"from {cli.shown(reading.oldest)} to {cli.shown(reading.newest)}")
         cli.line(f"{reading.last_day:,} in the last day, {reading.day_before:,} in the day before")
-    for title, counts in (
-        ("entity type", failed.by_entity_type),
-        ("reason", failed.by_reason),
-        ("failure type", failed.by_failure_type),
-    ):
-        _counts(title, counts, "failed")
+    _counts("entity type", failed.by_entity_type, "failed")
+    _counts("reason", failed.by_reason, "failed")
+    _counts("failure type", failed.by_failure_type, "failed")
     _counts("entity type", reading.finished, "done")
     _counts("entity type", reading.discarded, "discarded")
     if reading.work:

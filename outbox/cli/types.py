@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, option
+from outbox.cli import Json, Yes, flag
 from outbox.policy.entity_type import EntityType, KeptBy, Versions
 
 commands = typer.Typer()
@@ -28,24 +28,19 @@ def show(context: typer.Context, json: Json = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    with cli.open_types() as desk:
+    with cli.open_types(cli.settings()) as desk:
         found = desk.list()
     if json:
         cli.as_json([each._asdict() for each in found])
         return
     columns = ("entity type", "kept by", "versions", "state", "declared by", "at")
-    rows = [
-        (
-            each.entity_type,
-            each.kept_by.value,
-            each.versions.value if each.kept_by is KeptBy.PAYLOAD else "drawn",
-            "MOVING" if each.moving else "",
-            each.declared_by,
-            each.declared_at,
-        )
-        for each in found
-    ]
-    cli.table(columns, rows)
+    cli.table(columns, map(_row, found))
+
+
+def _row(each: Any) -> tuple[object, ...]:
+    versions = each.versions.value if each.kept_by is KeptBy.PAYLOAD else "drawn"
+    state = "MOVING" if each.moving else ""
+    return each.entity_type, each.kept_by.value, versions, state, each.declared_by, each.declared_at
 
 
 @types.command("set")
@@ -54,9 +49,9 @@ def set_type(
     kept_by: Annotated[KeptBy, typer.Argument(help="What its documents are written from.")],
     by: cli.By,
     reason: cli.Reason,
-    versions: Annotated[
-        Versions, option("--versions", "Of payloads: drawn from our sequence, or the producer's own.")
-    ] = Versions.OURS,
+    versions: Versions = flag(
+        Versions.OURS, "--versions", "Of payloads: drawn from our sequence, or the producer's own."
+    ),
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -74,7 +69,7 @@ def set_type(
     wanted = EntityType(kept_by, versions if kept_by is KeptBy.PAYLOAD else Versions.OURS)
     keeper = "the view" if kept_by is KeptBy.VIEW else "payloads"
     cli.confirm(f"Have {entity_type} kept by {keeper}?", yes=yes)
-    with cli.open_types() as desk:
+    with cli.open_types(cli.settings()) as desk:
         was = desk.set(entity_type, wanted, cli.actor(by), reason, cli.note)
     record = {"entity_type": entity_type, "kept_by": kept_by, "was": None if was is None else was.kept_by}
     cli.answer(record, f"{entity_type} is kept by {keeper}", json=json)

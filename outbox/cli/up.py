@@ -9,23 +9,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from outbox import cli
-from outbox.cli import Json, option
+from outbox.cli import Json, flag
 from outbox.cli.status import one_line, print_line
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DependencyDown
 
 if TYPE_CHECKING:
-    from rich.status import Status as Spinner
     from rich.text import Text
 
     from outbox.app.up import Addresses, Up
@@ -49,13 +47,11 @@ class ServerChoice(StrEnum):
 
 @commands.command(rich_help_panel="Run")
 def up(
-    rate: Annotated[float, option("--rate", "Changes of the sample per second; 0: no sample.", min=0, max=1000)] = 3.0,
-    product: Annotated[
-        ServerChoice, option("--product", "The search server to start, if ELASTIC_URL does not name one.")
-    ] = ServerChoice.ELASTICSEARCH,
-    kafka: Annotated[
-        bool, option("--kafka", "Also Kafka and Debezium: the projector reads the events from Kafka.")
-    ] = False,
+    rate: float = flag(3.0, "--rate", "Changes of the sample per second; 0: no sample.", min=0, max=1000),
+    product: ServerChoice = flag(
+        ServerChoice.ELASTICSEARCH, "--product", "The search server to start, if ELASTIC_URL does not name one."
+    ),
+    kafka: bool = flag(False, "--kafka", "Also Kafka and Debezium: the projector reads the events from Kafka."),
     json: Json = False,
 ) -> None:
     """Start everything on this machine: PostgreSQL, Elasticsearch, sample, projector, console. Ctrl-C stops it.
@@ -110,11 +106,12 @@ def search(where: Addresses) -> str:
 
 
 def _tell(where: Addresses) -> None:
+    connect = f"{where.connect_url}, user {where.connect_username}"
     rows = {
         "console": where.console_url or "not installed: pip install 'outbox-projector[console]'",
         "PostgreSQL": where.database_url,
         where.search_server: f"{where.elastic_url}, index {where.index}",
-        **(_stream_rows(where) if where.kafka else {}),
+        **({"Kafka": where.kafka, "Kafka Connect": connect} if where.kafka else {}),
         "metrics": f"{where.metrics_url}/metrics" if where.metrics_url else "off",
         "health": f"{where.metrics_url}/readyz" if where.metrics_url else "off",
         **{f"{name} log": path for name, path in where.logs.items()},
@@ -130,10 +127,6 @@ def _tell(where: Addresses) -> None:
         cli.line(f"  {command}")
     cli.line()
     sys.stdout.flush()
-
-
-def _stream_rows(where: Addresses) -> dict[str, str]:
-    return {"Kafka": where.kafka, "Kafka Connect": f"{where.connect_url}, user {where.connect_username}"}
 
 
 def commands_to_try(where: Addresses) -> list[str]:
@@ -171,7 +164,7 @@ def on_the_path() -> list[str]:
 def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
     """One line that is drawn again on a terminal; a line now and then elsewhere."""
     animated = sys.stdout.isatty() and not json
-    with _line() if animated else contextlib.nullcontext() as live:
+    with cli.printer().status("") if animated else contextlib.nullcontext() as live:
         while True:
             seen = _read(running)
             if live is not None:
@@ -196,9 +189,3 @@ def _read(running: Up) -> QueueStatus | str:
         return running.read()
     except DependencyDown as away:
         return away.message
-
-
-@contextlib.contextmanager
-def _line() -> Iterator[Spinner]:
-    with cli.stdout().status("") as spinner:
-        yield spinner

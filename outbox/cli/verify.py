@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Engine, Json, Master, Processes, Yes, option
+from outbox.cli import Engine, Json, Master, Processes, Yes, flag, option
 from outbox.cli.progress import meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.ops.reindex.comparison import Progress
-    from outbox.ops.reindex.repair import Repaired, RepairPlan
-    from outbox.ops.reindex.verify import Verification
     from outbox.policy.drift import DriftFinding
+    from outbox.reindex.comparison import Progress
+    from outbox.reindex.repair import Repaired, RepairPlan
+    from outbox.reindex.verify import Verification
 
 commands = typer.Typer()
 
@@ -28,9 +28,9 @@ DRIFT_FOUND, INCONCLUSIVE = 1, 3
 @commands.command(rich_help_panel="Index")
 def verify(
     entity_type: Type = None,
-    sample: Annotated[int | None, option("--sample", "Compare a random sample of N.", "N")] = None,
+    sample: int | None = flag(None, "--sample", "Compare a random sample of N.", "N"),
     target: Target = None,
-    index: Annotated[str | None, option("--index", "Compare with this index in place of the target.", "NAME")] = None,
+    index: str | None = flag(None, "--index", "Compare with this index in place of the target.", "NAME"),
     rate: Rate = 2000.0,
     parallel: Processes = None,
     engine: Engine = "local",
@@ -55,10 +55,10 @@ def verify(
       outbox verify --rate 0 --parallel 4
       outbox verify --type article --json | jq .first.missing
     """
-    from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
+    from outbox.reindex.verify import VerifyOptions  # noqa: PLC0415
 
     wish = VerifyOptions(entity_type, sample, rate, target, index, by=cli.person())
-    with cli.open_reindex() as desk, meter() as show:
+    with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
     cli.answer(found.as_json(), lambda: print_verification(found), json=json)
@@ -95,15 +95,15 @@ def leave_by(found: Verification) -> None:
 
 @commands.command(rich_help_panel="Index")
 def repair(
-    dry_run: Annotated[bool, option("--dry-run", "Only show what would be written.")] = False,
+    dry_run: bool = flag(False, "--dry-run", "Only show what would be written."),
     entity_type: Type = None,
     target: Target = None,
-    limit: Annotated[int, option("--limit", "Events at most.", "N")] = 10_000,
-    rate: Annotated[float, option("--rate", "Most events per second; 0: no limit.", "N")] = 500.0,
-    compare_rate: Annotated[float, option("--compare-rate", "Most documents compared per second.", "N")] = 2000.0,
-    expect_deletes: Annotated[
-        int | None, option("--expect-deletes", "Needed when unusually many documents go: how many may.", "N")
-    ] = None,
+    limit: int = flag(10_000, "--limit", "Events at most.", "N"),
+    rate: float = flag(500.0, "--rate", "Most events per second; 0: no limit.", "N"),
+    compare_rate: float = flag(2000.0, "--compare-rate", "Most documents compared per second.", "N"),
+    expect_deletes: int | None = flag(
+        None, "--expect-deletes", "Needed when unusually many documents go: how many may.", "N"
+    ),
     parallel: Processes = None,
     engine: Engine = "local",
     master: Master = None,
@@ -125,13 +125,13 @@ def repair(
       outbox repair --yes && outbox wait --caught-up && outbox verify
       outbox repair --type article --limit 100 --by alice --reason "edited by hand" --yes
     """
-    from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
+    from outbox.reindex.verify import VerifyOptions  # noqa: PLC0415
 
     if not (dry_run or yes or cli.can_ask()):
         raise UsageError("give --dry-run to compare only or --yes to write: there is no terminal to ask on")
     person = by or cli.person()
     wish = VerifyOptions(entity_type, None, compare_rate, target, by=person)
-    with cli.open_reindex() as desk, meter() as show:
+    with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         plan = desk.repair.plan(wish, limit, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
         show.close()

@@ -31,7 +31,7 @@ def try_(json: Json = False) -> None:
     Examples:
       outbox webhook test
     """
-    with cli.open_operations() as desk:
+    with cli.open_operations(cli.settings()) as desk:
         tried = desk.webhooks.test()
     if json:
         cli.as_json(tried)

@@ -46,6 +46,7 @@ from outbox.config.work import (
     WorkerSettings,
 )
 from outbox.errors import ConfigProblem, ConfigurationError
+from outbox.policy.document import Naming
 from outbox.policy.redact import MASK
 
 COMPOSED_ID = "{entity_type}:{entity_id}"
@@ -113,6 +114,11 @@ class Settings(Section):
         return min(self.elastic.timeout_seconds, 0.7 * self.lease.seconds, grace - 5)
 
     @property
+    def naming(self) -> Naming:
+        """How entities name their documents here."""
+        return Naming("{entity_type}" in self.document_id, self.elastic.index_for)
+
+    @property
     def claims_by_type(self) -> bool:
         """Whether these settings need the indexes of `outbox migrate --by-type`."""
         chosen = self.worker.entity_types or self.worker.exclude_entity_types
@@ -120,7 +126,7 @@ class Settings(Section):
 
     @property
     def known_entity_types(self) -> tuple[str, ...]:
-        """Types that the configuration names: only these may become a metric label."""
+        """Types that the configuration names: they are labels of metrics whenever they were declared."""
         named = {*self.worker.entity_types, *self.elastic.index_map, *self.kinds.concurrency, *self.kinds.rate}
         return tuple(sorted(named))
 
@@ -129,6 +135,11 @@ class Settings(Section):
         held = (self.value_of(variable) for variable in VARIABLES.values())
         whole = tuple(value.get_secret_value() for value in held if isinstance(value, SecretStr))
         return (*whole, *self.kafka.secret_options)
+
+    def names(self) -> tuple[str, ...]:
+        """Public names that log lines hold."""
+        named = (self.projection, self.worker.id, self.documents, self.kafka.topic, self.kafka.group)
+        return (*named, *self.elastic.targets, *self.known_entity_types)
 
     def source_of(self, variable: str) -> Source:
         """Where a value came from: flag, environment, file or default."""

@@ -4,25 +4,25 @@ memory, the verdict on each event. Sends nothing and settles nothing."""
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, starmap
 from math import inf
-from operator import itemgetter
-from typing import Final
+from operator import itemgetter, not_
+from typing import Final, Protocol
 from uuid import UUID
 
 from outbox.daemon.declarations import Sorted
 from outbox.daemon.lease import Holding, HoldUp
 from outbox.facts import AttemptFailed, BatchSettled
-from outbox.fast_path import EMPTY_BYTES, Plain, Sendable, fits, from_view
-from outbox.policy.document import DOCUMENT_BYTES, Stack, coalesce, not_an_object, refused, too_large
+from outbox.fast_path import EMPTY_BYTES, Parts, Sendable, all_written, fits
+from outbox.policy.document import DOCUMENT_BYTES, Stack, coalesce
 from outbox.policy.event import DELETE, FANOUT, Event
-from outbox.policy.outcome import Code, Failure, FailureClass, Outcome
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Written
 from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Judged, Released, RetryLater, Sent, Settlement
 from outbox.ports import BulkAction, Claimed, Clock, Document, DocumentSource, EventStore, NewerDelete, WriteReport
 
 # Half of what Elasticsearch remembers a delete for by default (`index.gc_deletes`, 60 s); the other half is for
 # requests on their way and for producers' clocks.
-IN_ORDER_SECONDS: Final = 30.0
-PAYLOAD_GONE: Final = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
+TRUSTED_SECONDS: Final = 30.0
 _TYPE: Final = itemgetter(Event._fields.index("entity_type"))
 _OP: Final = itemgetter(Event._fields.index("op"))
 _ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED, _AGE = (
@@ -31,42 +31,20 @@ _ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED, _AGE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Whether a batch may come out of claim order: then its upserts must be checked against newer deletes, which
-    Elasticsearch may have forgotten. Known from the rows alone, so every process knows it, however idle it was.
-
-    What was claimed before is always checked, before it is sent and after. A row that is only old is checked before
-    it is sent: what is deleted after that check is younger than the batch, which `overdue` judges. One check costs
-    5 us of CPU per event (median of five rounds, by turns in one run; 3.4 % of `drain`), and only a backlog pays it.
-    """
-
-    tried: bool  # someone in it was claimed before
-    age_seconds: float  # of the oldest, at the claim
-
-    @classmethod
-    def of(cls, events: Sequence[Event]) -> "Standing":
-        """Six passes at C speed, 0.2 us per event."""
-        if not events:
-            return cls(False, 0.0)
-        tried = (
-            max(map(_ATTEMPTS, events)) > 1
-            or any(map(_RETRIED, events))
-            or any(map(_REPLAYED, events))
-            or any(map(_ABANDONED, events))
-        )
-        # Before its own creation: a producer's clock, or infinity. That says nothing about its age.
-        known = min(map(_AGE, events)) >= 0
-        return cls(tried, max(map(_AGE, events)) if known else inf)
-
-    def in_order(self, waited_seconds: float) -> bool:
-        """Of a batch that was claimed `waited_seconds` ago: nearly always true."""
-        return not self.tried and self.age_seconds + waited_seconds <= IN_ORDER_SECONDS
-
-    def overdue(self, waited_seconds: float) -> bool:
-        """Whether what was looked up at the claim is too old by now to be relied on: half a minute at the claim and a
-        quarter since leave Elasticsearch a quarter of what it remembers."""
-        return self.tried or waited_seconds > IN_ORDER_SECONDS / 2
+def known_since(events: Sequence[Event], claimed_at: float) -> float:
+    """Since when each delete that is newer than one of these events is remembered by Elasticsearch: since the oldest
+    was written. Never, where someone was claimed before, or where a producer's clock is ahead: then it says nothing
+    about the age. Known from the rows alone, so every process knows it, however idle it was. Six passes at C speed,
+    0.2 us per event."""
+    if not events:
+        return claimed_at
+    tried = (
+        max(map(_ATTEMPTS, events)) > 1
+        or any(map(_RETRIED, events))
+        or any(map(_REPLAYED, events))
+        or any(map(_ABANDONED, events))
+    )
+    return -inf if tried or min(map(_AGE, events)) < 0 else claimed_at - max(map(_AGE, events))
 
 
 @dataclass(slots=True)
@@ -112,7 +90,113 @@ class Delivery:
         return not (self.stack.older or self.as_delete or self.tombstone or self.stack.refused)
 
 
-Portion = list[Delivery] | Plain
+class Portion(Protocol):
+    """Documents that are sent together."""
+
+    def __len__(self) -> int: ...
+    def indexes(self) -> Sequence[str]: ...
+    def deliveries(self) -> "Rows": ...
+    def split(self, most_bytes: int) -> "Iterable[Portion]": ...
+    def actions(self) -> list[BulkAction]: ...
+    def looked_up_apart(self) -> "Rows":
+        """All of it, where the place of some document has to be noted: one that the view says a routing of."""
+
+    def has_large(self, most_bytes: int) -> bool:
+        """Whether the body of one is not at hand, or above the limit."""
+
+    def settle(self, outcomes: Sequence[Outcome], batch: "Batch") -> tuple["Rows", Sequence[Outcome]]:
+        """Records those that are simply done: each written, with nothing else to be said of it. Answers the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A batch as nearly every one is: upserts with their bodies at hand, each of a document of its own; or all of them
+    just read from the view. It is sent as it was claimed."""
+
+    sendable: Sendable
+    parts: Sequence[Parts]
+    bodies: "Bodies"
+    viewed: frozenset[str] = frozenset()  # their types, where the view keeps them
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def indexes(self) -> Sequence[str]:
+        return self.sendable.indexes
+
+    def deliveries(self) -> "Rows":
+        return Rows(map(self.bodies.delivery, coalesce(self.sendable.addressed(), self.viewed)))
+
+    def split(self, most_bytes: int) -> "Iterable[Portion]":
+        return (self,)
+
+    def actions(self) -> list[BulkAction]:
+        return list(starmap(BulkAction, self.parts))
+
+    def looked_up_apart(self) -> "Rows":
+        return NOTHING
+
+    def has_large(self, most_bytes: int) -> bool:
+        return False
+
+    def settle(self, outcomes: Sequence[Outcome], batch: "Batch") -> tuple["Rows", Sequence[Outcome]]:
+        if batch.too_old(drawn=bool(self.viewed)):
+            return self.deliveries(), outcomes
+        if all_written(outcomes):
+            batch.verdicts.done(self.sendable.events)
+            return NOTHING, ()
+        rest = [not isinstance(outcome, Written) for outcome in outcomes]
+        batch.verdicts.done(compress(self.sendable.events, map(not_, rest)))
+        others = Plain(self.sendable.only(rest), list(compress(self.parts, rest)), self.bodies, self.viewed)
+        return others.deliveries(), list(compress(outcomes, rest))
+
+
+class Rows(list[Delivery]):
+    """A batch whose documents are judged one by one."""
+
+    def indexes(self) -> Sequence[str]:
+        return [delivery.stack.address.index for delivery in self]
+
+    def deliveries(self) -> "Rows":
+        return self
+
+    def split(self, most_bytes: int) -> Iterator["Rows"]:
+        """Runs whose bodies fit together; a document larger than a portion goes alone."""
+        if fits([d.size_bytes for d in self], most_bytes):
+            yield self
+            return
+        portion, weight = Rows(), 0
+        for delivery in self:
+            size = delivery.size_bytes + EMPTY_BYTES
+            if portion and weight + size > most_bytes:
+                yield portion
+                portion, weight = Rows(), 0
+            portion.append(delivery)
+            weight += size
+        if portion:
+            yield portion
+
+    def actions(self) -> list[BulkAction]:
+        return [delivery.action() for delivery in self]
+
+    def looked_up_apart(self) -> "Rows":
+        return self if any(delivery.drawn for delivery in self) else NOTHING
+
+    def has_large(self, most_bytes: int) -> bool:
+        return any(d.size_bytes > most_bytes or (d.body is None and d.size_bytes) for d in self)
+
+    def settle(self, outcomes: Sequence[Outcome], batch: "Batch") -> tuple["Rows", Sequence[Outcome]]:
+        for delivery in self:
+            delivery.body = None  # sent: its memory is free before the next portion is loaded
+        if any(batch.too_old(drawn=drawn) for drawn in {delivery.drawn for delivery in self}):
+            return self, outcomes
+        plain = [d.is_plain and isinstance(o, Written) for d, o in zip(self, outcomes, strict=True)]
+        batch.verdicts.done(delivery.stack.head for delivery in compress(self, plain))
+        rest = list(map(not_, plain))
+        return Rows(compress(self, rest)), list(compress(outcomes, rest))
+
+
+NOTHING: Final = Rows()
 
 
 @dataclass(slots=True)
@@ -121,13 +205,12 @@ class Bodies:
 
     store: EventStore
     documents: DocumentSource
-    portion_bytes: int
     clock: Clock
     most_bytes: int = DOCUMENT_BYTES  # of one document
     found: dict[UUID, Document] = field(default_factory=dict)
     drawn: int = 0  # the version of what was read last
     first_drawn: int | None = None
-    drawn_at: float = 0.0
+    drawn_at: float = inf
 
     def look_up(self, events: Sequence[Event]) -> Mapping[UUID, Document]:
         """The version first, then the read. So what is written under a version holds every change whose event drew a
@@ -139,10 +222,6 @@ class Bodies:
         documents = self.documents.load(events)
         self.found.update(documents)
         return documents
-
-    def age(self) -> float:
-        """Seconds since the version was drawn under which looked-up documents are written."""
-        return self.clock() - self.drawn_at
 
     def delivery(self, stack: Stack) -> Delivery:
         """What is sent for the head. A lookup that found nothing is a versioned delete."""
@@ -161,72 +240,6 @@ class Bodies:
             routed=document.routed,
             routing=document.routing,
         )
-
-    def plain_documents(self, sendable: Sendable, found: Mapping[UUID, Document]) -> Plain | None:
-        return from_view(sendable, found, self.drawn, self.portion_bytes)
-
-    def each(self, portion: Portion) -> list[Delivery]:
-        """A delivery per document, also of a plain batch: for those who check them one by one."""
-        if isinstance(portion, Plain):
-            return list(map(self.delivery, coalesce(portion.sendable.addressed(), portion.viewed)))
-        return portion
-
-    def portions(self, deliveries: Portion) -> Iterator[Portion]:
-        """Runs of deliveries whose bodies fit together; a document larger than a portion goes alone."""
-        if isinstance(deliveries, Plain) or fits([d.size_bytes for d in deliveries], self.portion_bytes):
-            yield deliveries
-            return
-        portion: list[Delivery] = []
-        weight = 0
-        for delivery in deliveries:
-            size = delivery.size_bytes + EMPTY_BYTES
-            if portion and weight + size > self.portion_bytes:
-                yield portion
-                portion, weight = [], 0
-            portion.append(delivery)
-            weight += size
-        if portion:
-            yield portion
-
-    def too_large(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
-        """Those that are never read: their size is known since the claim, or the lookup."""
-        return [(d, too_large(d.size_bytes, self.most_bytes)) for d in portion if d.size_bytes > self.most_bytes]
-
-    def fill_payloads(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
-        """Load the large payloads of one portion; answers the ones that turn out to be no documents."""
-        absent = [d for d in _absent(portion) if not d.drawn]
-        payloads = self.store.payloads([d.stack.head.id for d in absent]) if absent else {}
-        bad = []
-        for delivery in absent:
-            delivery.body = payloads.get(delivery.stack.head.id)
-            failure = PAYLOAD_GONE if delivery.body is None else not_an_object(delivery.body)
-            if failure is not None:
-                bad.append((delivery, failure))
-        return bad
-
-    def fill_documents(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
-        """The same for large documents of the view. A second read may find another document, or none: what it says
-        now is what is sent. Raises DocumentsUnavailable."""
-        absent = [d for d in _absent(portion) if d.drawn]
-        if not absent:
-            return []
-        bad = []
-        loaded = self.documents.load([d.stack.head for d in absent], whole=True)
-        for delivery in absent:
-            document = loaded[delivery.stack.head.id]
-            grown = (document.size_bytes or 0) if document.body is None else 0
-            failure = too_large(grown, self.most_bytes) if grown else document.failure
-            if failure is not None:
-                bad.append((delivery, failure))
-                continue
-            delivery.body = document.body
-            delivery.as_delete = document.size_bytes is None
-            delivery.routing = document.routing
-        return bad
-
-
-def _absent(portion: Sequence[Delivery]) -> list[Delivery]:
-    return [d for d in portion if d.body is None and d.size_bytes]
 
 
 def documents_of(events: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event]]:
@@ -343,10 +356,21 @@ class Batch:
     holding: Holding
     bodies: Bodies
     verdicts: Verdicts
-    standing: Standing
+    known_since: float  # by the clock of `holding`
     overtaken: list[Stack] = field(default_factory=list)  # looked up too long before they were written
     late: list[Event] = field(default_factory=list)  # written too late, or perhaps: owed where nothing brings it right
     sorted: Sorted = field(default_factory=lambda: Sorted(frozenset()))
+
+    def too_old(self, *, drawn: bool) -> bool:
+        """The one question of age. Whether a newer delete may be forgotten by Elasticsearch: an upsert under its own
+        version could bring back what is gone, unless PostgreSQL is asked; what was looked up has to be read again."""
+        return self.holding.clock() - (self.bodies.drawn_at if drawn else self.known_since) > TRUSTED_SECONDS
+
+    def checked(self, at: float) -> None:
+        """PostgreSQL had no newer delete. Asking costs 5 us of CPU per event (3.4 % of `drain`, median of five rounds),
+        and only a backlog pays it. For what was claimed before it is asked again after the write."""
+        if self.known_since > -inf:
+            self.known_since = at
 
 
 @dataclass(slots=True)

@@ -1,12 +1,14 @@
-"""What the verdict on one document means for each of its events, with the brake in between. Records nothing."""
+"""What the verdict on one document means for each of its events, with the brake in between. Settles nothing."""
 
 import random
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from outbox.daemon.batch import Delivery
-from outbox.daemon.brakes import Brakes
+from outbox.facts import Announce, BrakeOff, BrakeOn
+from outbox.policy.brake import Brake
 from outbox.policy.document import Stack
 from outbox.policy.event import Event
 from outbox.policy.outcome import Accepted, DeadReason, Failure
@@ -20,6 +22,7 @@ from outbox.policy.settle import (
     settle,
     superseded_by,
 )
+from outbox.ports import Clock
 
 
 class Ruling(NamedTuple):
@@ -31,9 +34,14 @@ class Ruling(NamedTuple):
 
 @dataclass(slots=True)
 class Judge:
+    """One process's; lanes share it, because the brake counts over all of them."""
+
     retry: RetryPolicy
-    brakes: Brakes
+    announce: Announce
+    clock: Clock
     dice: Callable[[], float] = random.random
+    brake: Brake = field(default_factory=Brake)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def accepted(self, delivery: Delivery, outcome: Accepted) -> list[Judged]:
         """The sink has it, or something newer: the older events are superseded."""
@@ -63,8 +71,26 @@ class Judge:
         without it."""
         verdict = self._settle(event, failure)
         if isinstance(verdict, Failed) and verdict.dead_reason is DeadReason.NON_RETRYABLE:
-            return verdict if self.brakes.admit(failure) else braked(failure)
+            return verdict if self._admit(failure) else braked(failure)
         return verdict
+
+    def _admit(self, failure: Failure) -> bool:
+        """May one more event fail with this?"""
+        fingerprint = failure.fingerprint or failure.reason
+        with self._lock:
+            was_on = self.brake.is_on(fingerprint)
+            admitted = self.brake.admit(fingerprint, self.clock())
+        if not admitted and not was_on:
+            self.announce(BrakeOn(fingerprint, failure.reason, failure.error))
+        return admitted
+
+    def let_fail(self, chosen: frozenset[str]) -> None:
+        """Called every second: what operators let fail, and fingerprints that have come to rest."""
+        with self._lock:
+            self.brake.let_fail = chosen
+            released = self.brake.released(self.clock())
+        for fingerprint, held in released:
+            self.announce(BrakeOff(fingerprint, held))
 
     def _settle(self, event: Event, failure: Failure) -> Settlement:
         return settle(event, failure, self.retry, self.dice)

@@ -61,7 +61,7 @@ class Holding:
         self._max_processing_seconds = max_processing_seconds
         self.clock = clock
         asked_at = clock() if claimed.asked_at is None else claimed.asked_at
-        self._started = self._renewed = asked_at
+        self.started = self._renewed = asked_at
 
     def remaining(self) -> float:
         """Seconds of lease left, at least: measured from before the claim was sent, so that a suspended machine never
@@ -69,7 +69,7 @@ class Holding:
         return self._renewed + self._lease_seconds - self.clock()
 
     def age(self) -> float:
-        return self.clock() - self._started
+        return self.clock() - self.started
 
     def half_spent(self) -> bool:
         """Past half of max processing a batch sends nothing more, so that it is over before it is taken away."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from outbox.daemon.lane import Lane
 from outbox.daemon.lease import Leases
 from outbox.daemon.shutdown import Stop
-from outbox.daemon.startup import Enrolment
+from outbox.daemon.startup import Enrolment, Step, begin
 from outbox.errors import OutboxError
 from outbox.facts import Announce, DatabaseLost, LeaseLost, Warned, WorkerDraining, WorkerStarted, WorkerStopped
 from outbox.ports import EventStore
@@ -29,9 +29,11 @@ class Lifecycle:
     store: EventStore
     stop: Stop
     announce: Announce
+    steps: Sequence[Step]  # what the database is asked before the first claim; then the worker id is taken
     grace_seconds: float
     max_runtime_seconds: float = 0.0
     once: bool = False
+    patient: bool = True  # waits for the database
     on_ready: Callable[[], None] = lambda: None
     on_draining: Callable[[], None] = lambda: None
     _background: threading.Event = field(default_factory=threading.Event)
@@ -39,7 +41,9 @@ class Lifecycle:
     def run(self) -> bool:
         """True = everything in flight was finished or given back."""
         started = time.monotonic()
-        self.enrolment.enter(self.stop.event)
+        enter: Step = lambda: self.enrolment.enter(self.stop.event)  # noqa: E731
+        if not begin([*self.steps, enter], self.announce, self.stop.event, patient=self.patient):
+            return True
         self.announce(WorkerStarted(self.name, self.version, len(self.lanes), self.target))
         background = [self._start(name, loop) for name, loop in self._all_loops().items()]
         lanes = [self._start_lane(lane) for lane in self.lanes]

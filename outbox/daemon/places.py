@@ -25,7 +25,7 @@ def _others(delivery: Delivery, noted: Sequence[NotedPlace]) -> Iterator[NotedPl
     before there were places, below the number of a fresh one."""
     known = {row.routing for row in noted if not row.gone} | (set() if delivery.as_delete else {delivery.routing or ""})
     yield from (NotedPlace(_key(delivery), False, *each) for each in delivery.stack.wrote if each[0] not in known)
-    hints = {event.routing for event in (delivery.stack.head, *delivery.stack.older) if event.routing}
+    hints = {event.routing for event in delivery.stack.events if event.routing}
     if delivery.routed and not known:
         hints.add("")
     number = delivery.version - (not delivery.as_delete)

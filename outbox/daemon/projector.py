@@ -1,50 +1,52 @@
 """Projects ONE batch: load -> write -> settle -> announce. Decisions are policy's; servers are behind ports.
 
-Read this file first.
+Read this file first. What is rare has a module of its own: `large`, `newer_deletes`, `higher_version`, `overtaken`,
+`locked_rows`, `fanout`.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from uuid import UUID
 
 from outbox import fast_path, placing
+from outbox.daemon import large, locked_rows, newer_deletes, overtaken
 from outbox.daemon.batch import (
-    IN_ORDER_SECONDS,
+    NOTHING,
     Batch,
     BatchResult,
     Bodies,
     Delivery,
+    Plain,
     Portion,
-    Standing,
+    Rows,
     Verdicts,
     documents_of,
+    known_since,
 )
 from outbox.daemon.declarations import Declarations
 from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import PauseGate
+from outbox.daemon.higher_version import Again, HigherVersions
 from outbox.daemon.judge import Judge
-from outbox.daemon.lease import HoldUp, Leases, for_a_minute, until_unlocked, while_leased
-from outbox.daemon.lookup_outcome import Lookups
+from outbox.daemon.lease import HoldUp, Leases, for_a_minute, while_leased
+from outbox.daemon.lookups import Lookups
 from outbox.daemon.places import placed
 from outbox.errors import DocumentsUnavailable, NothingSent
-from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
-from outbox.fast_path import Plain, Sendable, all_written
+from outbox.facts import Announce, LeaseLost, Reclaimed, Warned
+from outbox.fast_path import Sendable, all_written
 from outbox.placing import PlaceBook
-from outbox.policy.document import DOCUMENT_BYTES, Addressing, Stack, coalesce, refused
-from outbox.policy.entity_type import UNDECLARED_DELETE
-from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
-from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written
-from outbox.policy.settle import REFUSED_AHEAD, Failed
-from outbox.ports import Claimed, Document, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
+from outbox.policy.document import DOCUMENT_BYTES, Addressing, Stack, coalesce
+from outbox.policy.event import Event
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale
+from outbox.policy.settle import Failed, Released
+from outbox.ports import Claimed, Document, DocumentSource, EventStore, Settled, Sink, WriteReport
 
 LEAST_DEADLINE_SECONDS: Final = 1.0  # a request with less would only end as a timeout
 SETTLE_SECONDS: Final = 0.5  # of the lease, kept for the settle
-MOST_ROUNDS: Final = 3  # of a document that meets a higher version each time
-AHEAD_KEPT: Final = 1_000
+MOST_ROUNDS: Final = 3  # of a batch whose lookups are overtaken each time
 UNSENT: Final = HoldUp("unknown", "nothing of it was sent, and no event of it got a verdict")
 ALL_LOST: Final = HoldUp("lease_lost", "all of its rows were taken by others before it was settled")
 
@@ -60,6 +62,7 @@ class Projector:
     addressing: Addressing
     judge: Judge
     lookups: Lookups
+    higher: HigherVersions
     fanouts: Fanouts
     gate: PauseGate
     announce: Announce
@@ -68,18 +71,15 @@ class Projector:
     report_write: Callable[[WriteReport], None]
     refresh_again: Callable[[Sequence[Event]], None]  # by a new event
     most_document_bytes: int = DOCUMENT_BYTES
-    # Versions that an index holds and no event of their batch knows, for upkeep to check.
-    ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
 
     def project(self, claimed: Claimed, lane: int) -> BatchResult:
         """One batch, from its claim to its settlement. Every event gets exactly one verdict."""
         started = time.monotonic()
         with self.leases.holding(claimed) as holding:
-            bodies = Bodies(
-                self.store, self.documents, self.portion_bytes, holding.clock, most_bytes=self.most_document_bytes
-            )
+            bodies = Bodies(self.store, self.documents, holding.clock, self.most_document_bytes)
             events, fanouts = documents_of(claimed.events)
-            batch = Batch(claimed, events, holding, bodies, Verdicts(claimed.events), Standing.of(events))
+            verdicts = Verdicts(claimed.events)
+            batch = Batch(claimed, events, holding, bodies, verdicts, known_since(events, holding.started))
             result = self._deliver(self._prepare(batch), batch)
             self._refresh_overtaken(batch)
             if fanouts:
@@ -105,11 +105,11 @@ class Projector:
         if refused or batch.sorted.wrong or batch.sorted.away is not None:
             sendable = self._without(sendable, refused, batch)
         if not sendable.events:
-            return []
-        if not batch.sorted.viewed and not batch.standing.tried:
-            plain = fast_path.from_payloads(sendable, min(self.portion_bytes, self.most_document_bytes))
-            if plain is not None and (self._in_order(batch) or not self._newer_deletes(batch)):
-                return plain
+            return NOTHING
+        if not batch.sorted.viewed:
+            parts = fast_path.from_payloads(sendable, min(self.portion_bytes, self.most_document_bytes))
+            if parts and not (batch.too_old(drawn=False) and newer_deletes.find(self.store, batch)):
+                return Plain(sendable, parts, batch.bodies)
         elif batch.sorted.all_viewed and fast_path.is_lookup(sendable):
             return self._read(sendable, batch)
         return self._deliveries(coalesce(sendable.addressed(), batch.sorted.viewed), batch)
@@ -132,17 +132,17 @@ class Projector:
             found = bodies.look_up(sendable.events)
         except DocumentsUnavailable as error:
             batch.verdicts.give_all(self.lookups.away(error, sendable.events))
-            return []
-        plain = bodies.plain_documents(sendable, found)
-        stacks = [] if plain else coalesce(sendable.addressed(), batch.sorted.viewed)
+            return NOTHING
+        parts = fast_path.from_view(sendable, found, bodies.drawn, self.portion_bytes)
+        stacks = [] if parts else coalesce(sendable.addressed(), batch.sorted.viewed)
         good = self._check(stacks, found, sendable.events, batch)
-        return plain or [bodies.delivery(stack) for stack in good]
+        return Plain(sendable, parts, bodies, batch.sorted.viewed) if parts else Rows(map(bodies.delivery, good))
 
-    def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> list[Delivery]:
-        if not stacks:
-            return []
-        deliveries = [batch.bodies.delivery(stack) for stack in self._look_up(stacks, batch)]
-        return self._guard_deletes(deliveries, batch)
+    def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> Rows:
+        deliveries = Rows(map(batch.bodies.delivery, self._look_up(stacks, batch)))
+        if batch.too_old(drawn=False) and (late := newer_deletes.own_upserts(deliveries)):
+            newer_deletes.replaced(late, newer_deletes.find(self.store, batch))
+        return deliveries
 
     def _look_up(self, stacks: Sequence[Stack], batch: Batch) -> Sequence[Stack]:
         """Documents from the view, all in one query. While it cannot be read they wait; the others go on."""
@@ -153,7 +153,7 @@ class Projector:
             heads = [stack.head for stack in asking]
             return self._check(stacks, batch.bodies.look_up(heads), heads, batch)
         except DocumentsUnavailable as error:
-            batch.verdicts.give_all(self.lookups.away(error, [e for s in asking for e in (s.head, *s.older)]))
+            batch.verdicts.give_all(self.lookups.away(error, [event for stack in asking for event in stack.events]))
             return [stack for stack in stacks if not stack.viewed]
 
     def _check(
@@ -172,38 +172,6 @@ class Projector:
         batch.verdicts.give_all(ruling.verdicts)
         return ruling.refused and stack.drop_head()
 
-    def _guard_deletes(self, deliveries: list[Delivery], batch: Batch) -> list[Delivery]:
-        """An upsert out of claim order must not bring back what a newer delete removed: Elasticsearch forgets deletes
-        after gc_deletes, PostgreSQL does not. The delete goes out again instead, in case an earlier try was late."""
-        late = [] if self._in_order(batch) else _own_upserts(deliveries)
-        found = self._newer_deletes(batch) if late else {}
-        for delivery in late:
-            delivery.replace_by(found.get(delivery.stack.head.id))
-        return deliveries
-
-    def _newer_deletes(self, batch: Batch) -> Mapping[UUID, NewerDelete]:
-        """Without those of this batch that were refused for good: they made room for the older event."""
-        found = self.store.newer_deletes(batch.claimed.token, batch.holding.ids)
-        refused = {_version_of(e) for e in batch.events if isinstance(batch.verdicts.of(e), Failed)}
-        if not found or not refused:
-            return found
-        events = {event.id: event for event in batch.events}
-        return {
-            id: delete
-            for id, delete in found.items()
-            if _version_of(events[id]._replace(event_version=delete.event_version)) not in refused
-        }
-
-    def _in_order(self, batch: Batch) -> bool:
-        return batch.standing.in_order(batch.holding.age())
-
-    def _overdue(self, batch: Batch) -> bool:
-        return batch.standing.overdue(batch.holding.age())
-
-    def _late(self, portion: Plain, batch: Batch) -> bool:
-        """Whether what was written has to be checked once more."""
-        return batch.bodies.age() > IN_ORDER_SECONDS if portion.drawn else self._overdue(batch)
-
     # write
 
     def _deliver(self, deliveries: Portion, batch: Batch) -> BatchResult:
@@ -211,68 +179,64 @@ class Projector:
         result = BatchResult()
         while deliveries:
             again: list[Stack] = []
-            for portion in batch.bodies.portions(deliveries):
+            for portion in deliveries.split(self.portion_bytes):
                 result.hold_up = batch.holding.hold_up(LEAST_DEADLINE_SECONDS + SETTLE_SECONDS)
                 if result.hold_up is not None:
                     return result
                 deadline = min(self.request_deadline_seconds, batch.holding.remaining() - SETTLE_SECONDS)
-                sent = self._not_paused(portion, batch) if result.systemic else portion
+                sent = self._not_paused(portion) if result.systemic else portion
                 try:
-                    written = self._send(sent, batch, deadline, again)
+                    written, systemic = self._send(sent, batch, deadline, again)
                 except NothingSent as error:
                     result.hold_up = HoldUp("database", error.message)
                     return result
-                result.learn(written, self._pause_targets(sent, written))
+                result.learn(written, systemic)
                 if result.unreachable is not None:
                     return result
             deliveries = self._deliveries(again, batch)
         return result
 
-    def _send(self, portion: Portion, batch: Batch, deadline: float, again: list[Stack]) -> WriteReport:
-        if not isinstance(portion, Plain):
-            self._fill(portion, batch, again)
+    def _send(self, portion: Portion, batch: Batch, deadline: float, again: list[Stack]) -> tuple[WriteReport, bool]:
+        """True: a target refuses everything."""
+        portion = self._with_large(portion, batch, again)
         report = self._write(portion, deadline)
         self.report_write(report)
-        outcomes = report.outcomes
-        if isinstance(portion, Plain) and not self._late(portion, batch):
-            batch.verdicts.done(portion.written(outcomes))
-            if all_written(outcomes):
-                return report
-            portion, outcomes = portion.rest(outcomes)
-        self._judge(batch.bodies.each(portion), outcomes, batch, deadline, again)
-        return report
+        systemic = self._pause_targets(portion, report)
+        deliveries, outcomes = portion.settle(report.outcomes, batch)
+        if deliveries:
+            self._judge(deliveries, outcomes, batch, deadline, again)
+        return report, systemic
 
     def _write(self, portion: Portion, deadline: float) -> WriteReport:
-        if isinstance(portion, Plain):
-            return self.sink.write(portion.actions(), deadline)
-        documents = [placed(delivery) for delivery in portion]
-        return placing.write(self.places, documents, lambda actions: self.sink.write(actions, deadline))
+        if looked_up := portion.looked_up_apart():
+            documents = list(map(placed, looked_up))
+            return placing.write(self.places, documents, lambda actions: self.sink.write(actions, deadline))
+        return self.sink.write(portion.actions(), deadline)
 
-    def _fill(self, portion: list[Delivery], batch: Batch, again: list[Stack]) -> None:
+    def _with_large(self, portion: Portion, batch: Batch, again: list[Stack]) -> Portion:
         """Large bodies, loaded now; what is too large, or turns out to be none, is not sent."""
-        self._leave_out(batch.bodies.too_large(portion), portion, batch, again)
-        bad = batch.bodies.fill_payloads(portion) + self._large_documents(portion, batch)
-        self._leave_out(bad, portion, batch, again)
-
-    def _leave_out(
-        self, bad: Sequence[tuple[Delivery, Failure]], portion: list[Delivery], batch: Batch, again: list[Stack]
-    ) -> None:
-        for delivery, failure in bad:
-            portion.remove(delivery)
+        if not portion.has_large(self.most_document_bytes):
+            return portion
+        found = large.load(portion.deliveries(), batch.bodies)
+        for delivery, failure in found.bad:
             if self._fail(delivery.stack, failure, batch):
                 again.append(delivery.stack)
+        if found.away is not None:
+            waiting = [event for delivery in found.waiting for event in delivery.stack.events]
+            batch.verdicts.give_all(self.lookups.away(found.away, waiting))
+        return found.good
 
-    def _not_paused(self, portion: Portion, batch: Batch) -> list[Delivery]:
+    def _not_paused(self, portion: Portion) -> Rows:
         """What is left for a target that this batch has found closed goes back unsent."""
         paused = self.gate.paused_targets()
-        return [d for d in batch.bodies.each(portion) if d.stack.address.index not in paused]
+        return Rows(d for d in portion.deliveries() if d.stack.address.index not in paused)
 
     def _pause_targets(self, portion: Portion, report: WriteReport) -> bool:
         """Systemic failures stop their target; the rows have been released already."""
         if all_written(report.outcomes):
             return False
         causes: dict[str, Failure] = {}
-        for target, outcome in zip(_targets(portion), report.outcomes, strict=True):
+        for target, outcome in zip(portion.indexes(), report.outcomes, strict=True):
             if isinstance(outcome, Failure) and outcome.failure_class is FailureClass.SYSTEMIC:
                 causes[target] = outcome
         for target, failure in causes.items():
@@ -280,41 +244,36 @@ class Projector:
         return bool(causes)
 
     def _judge(
-        self, portion: list[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float, again: list[Stack]
+        self, deliveries: Rows, outcomes: Sequence[Outcome], batch: Batch, deadline: float, again: list[Stack]
     ) -> None:
-        outcomes = self._confirm(portion, outcomes, batch, deadline)
-        for delivery in portion:
-            delivery.body = None  # sent: its memory is free before the next portion is loaded
-        if self._outlived(portion, batch):
-            portion, outcomes = _without_drawn(portion, outcomes, batch)
-        if all_written(outcomes):
-            self._record_written(portion, batch.verdicts)
-            return
-        last_version = self._last_version(portion, outcomes, batch)
-        for delivery, outcome in zip(portion, outcomes, strict=True):
-            if isinstance(outcome, Stale) and self._met_higher(delivery, outcome.current, last_version, batch, again):
-                continue
-            if not isinstance(outcome, Failure):
-                batch.verdicts.give_all(self.judge.accepted(delivery, outcome))
-            elif self._fail(delivery.stack, outcome, batch):
+        if batch.too_old(drawn=False) and newer_deletes.own_upserts(deliveries):
+            # The rows may be someone else's by now, and done: nobody but us would check, dead connections or not.
+            found = for_a_minute(partial(newer_deletes.find, self.store, batch))
+            outcomes = newer_deletes.confirm(self.sink, deliveries, outcomes, found, deadline)
+        judged = list(zip(deliveries, outcomes, strict=True))
+        if batch.too_old(drawn=True):
+            judged = overtaken.set_apart(judged, batch)
+        stale = any(isinstance(outcome, Stale) for _, outcome in judged)
+        last_given = self.higher.last_given(judged, batch) if stale else 0
+        for delivery, outcome in judged:
+            met = self.higher.met(delivery, outcome, last_given, batch) if isinstance(outcome, Stale) else outcome
+            if self._records(delivery, met, batch):
                 again.append(delivery.stack)
 
-    def _record_written(self, portion: Sequence[Delivery], verdicts: Verdicts) -> None:
-        """The sink took all of it: what nearly every portion comes to."""
-        plain: list[Event] = []
-        for delivery in portion:
-            if delivery.is_plain:
-                plain.append(delivery.stack.head)
-            else:
-                verdicts.give_all(self.judge.accepted(delivery, WRITTEN))
-        verdicts.done(plain)
+    def _records(self, delivery: Delivery, met: Outcome | Released | Again, batch: Batch) -> bool:
+        """True = another try in this batch: of an older event, or under a new number."""
+        match met:
+            case Failure():
+                return self._fail(delivery.stack, met, batch)
+            case Released():
+                batch.verdicts.give_all((event, met) for event in delivery.stack.events)
+            case Again():
+                return True
+            case _:
+                batch.verdicts.give_all(self.judge.accepted(delivery, met))
+        return False
 
     # Versions that were drawn
-
-    def _outlived(self, portion: Sequence[Delivery], batch: Batch) -> bool:
-        """Whether so much time has gone by since the read that a newer delete may be forgotten by Elasticsearch: then
-        what was written late may have brought back what is gone."""
-        return any(d.drawn for d in portion) and batch.bodies.age() > IN_ORDER_SECONDS
 
     def _refresh_overtaken(self, batch: Batch) -> None:
         """Drawn, read and written once more, lease or not: the rows may be someone else's by now, and done, so nobody
@@ -325,103 +284,14 @@ class Projector:
             stacks, batch.overtaken = batch.overtaken, []
             batch.late += [stack.head for stack in stacks]
             deliveries = for_a_minute(partial(self._deliveries, stacks, batch))
-            for portion in batch.bodies.portions(deliveries):
+            for portion in deliveries.split(self.portion_bytes):
                 for_a_minute(partial(self._send, portion, batch, self.request_deadline_seconds, []))
 
     def _owe(self, batch: Batch, settled: Settled) -> None:
         """What was written too late and could not be written once more, and whose rows are someone else's by now: only
         a new event brings it right."""
-        lost = set(settled.lost) if batch.late else set()
-        owed = [event for event in batch.late if event.id in lost and not batch.verdicts.is_done(event)]
-        if owed:
+        if batch.late and (owed := overtaken.owed(batch, settled)):
             for_a_minute(partial(self.refresh_again, owed))
-
-    def _last_version(self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch) -> int:
-        """Asked when a refusal for a higher version has just arrived: a moment later the sequence may have gone past
-        a version that it had never given out."""
-        higher = max((_above(d, o) for d, o in zip(portion, outcomes, strict=True)), default=0)
-        return while_leased(self.store.last_version, batch.holding) if higher else 0
-
-    def _met_higher(
-        self, delivery: Delivery, current: int | None, last_version: int, batch: Batch, again: list[Stack]
-    ) -> bool:
-        """The index holds a higher version. True = dealt with. The cases:
-
-        not drawn      superseded; noted for upkeep where no event of its batch explains that version. A delete of a
-                       type that nobody has declared fails
-        drawn          done again: a colleague may have written it, or raised the sequence, before this change
-        drawn, again   refused under a number that was drawn after the first refusal: superseded by a later read
-        drawn, ahead   the sequence never gave that version out: raised, and done again; never settled as done
-        """
-        is_ahead = current is not None and current > max(last_version, delivery.version)
-        if not delivery.drawn:
-            return self._met_unread(delivery, current, batch, is_ahead=is_ahead)
-        stack = delivery.stack
-        stack.refused += 1
-        if is_ahead and current is not None:
-            if current > HIGHEST_FOLLOWED:
-                self._fail(stack, _too_high(current), batch)
-                return True
-            self._move_on(delivery, current, batch)
-            if stack.refused >= MOST_ROUNDS:
-                batch.verdicts.give_all((event, REFUSED_AHEAD) for event in (stack.head, *stack.older))
-                return True
-        elif stack.refused > 1:
-            return False
-        again.append(stack)
-        return True
-
-    def _met_unread(self, delivery: Delivery, current: int | None, batch: Batch, *, is_ahead: bool) -> bool:
-        head, older = delivery.stack.head, delivery.stack.older
-        if head.entity_type in batch.sorted.undeclared:
-            self._fail(delivery.stack, UNDECLARED_DELETE, batch)
-            return True
-        explained = current is None or current in {event.event_version for event in (head, *older)}
-        if is_ahead or (self.store.has_all_events and not explained):
-            self.ahead.append((head, current or 0))
-        return False
-
-    def _move_on(self, delivery: Delivery, current: int, batch: Batch) -> None:
-        event = delivery.stack.head
-        self.announce(VersionAhead(event.id, event.entity_type, event.entity_id, delivery.version, current))
-        was = while_leased(lambda: self.store.raise_version(current), batch.holding)
-        if was is not None:
-            self.announce(VersionRaised(was, current))
-
-    def _large_documents(self, portion: list[Delivery], batch: Batch) -> list[tuple[Delivery, Failure]]:
-        try:
-            return batch.bodies.fill_documents(portion)
-        except DocumentsUnavailable as error:
-            absent = [d for d in portion if d.drawn and d.body is None and d.size_bytes]
-            batch.verdicts.give_all(
-                self.lookups.away(error, [e for d in absent for e in (d.stack.head, *d.stack.older)])
-            )
-            portion[:] = [d for d in portion if d not in absent]
-            return []
-
-    def _confirm(
-        self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float
-    ) -> Sequence[Outcome]:
-        """The second check for newer deletes: one that was settled while our upsert was on its way is sent again.
-        The rows may be someone else's by now, and done: nobody but us would check, dead connections or not."""
-        if not self._overdue(batch) or all(d.tombstone is not None for d in _own_upserts(portion)):
-            return outcomes
-        found = for_a_minute(lambda: self._newer_deletes(batch))
-        overtaken = [
-            place
-            for place, delivery in enumerate(portion)
-            if delivery.tombstone is None
-            and not delivery.drawn
-            and isinstance(outcomes[place], Written)
-            and delivery.replace_by(found.get(delivery.stack.head.id))
-        ]
-        if not overtaken:
-            return outcomes
-        second = self.sink.write([portion[place].action() for place in overtaken], deadline)
-        after = list(outcomes)
-        for place, outcome in zip(overtaken, second.outcomes, strict=True):
-            after[place] = outcome
-        return after
 
     # settle
 
@@ -438,7 +308,7 @@ class Projector:
             while_leased(lambda: self.store.release(token), holding)
             batch.verdicts.forget()
         if settled.busy:
-            settled = self._settle_busy(batch, settled)
+            settled = locked_rows.settle(self.store, self.announce, batch, settled)
         for id, error in settled.refused.items():
             taken = while_leased(partial(self.store.abandon, token, [id], error), holding)
             self.announce(Warned("settle.refused", error, {"event_id": str(id)}))
@@ -451,25 +321,6 @@ class Projector:
         good = {event.entity_type for event in events if not isinstance(batch.verdicts.of(event), Failed)}
         self.declarations.take_back(() if settled.changed else batch.sorted.first - good)
 
-    def _settle_busy(self, batch: Batch, settled: Settled) -> Settled:
-        token, holding, drawn = batch.claimed.token, batch.holding, batch.bodies.first_drawn
-        verdicts = dict(batch.verdicts.settlements())
-
-        def again() -> bool:
-            nonlocal settled
-            waiting = [(id, verdicts[id]) for id in settled.busy]
-            now = while_leased(lambda: self.store.settle(token, waiting, drawn, part=True), holding)
-            settled = Settled(
-                settled.kept + now.kept, [*settled.lost, *now.lost], now.busy, {**settled.refused, **now.refused}
-            )
-            return not now.busy
-
-        until_unlocked(again, holding)
-        if settled.busy:
-            message = f"another session has locked {len(settled.busy)} events; they are sent again after their lease"
-            self.announce(Warned("settle.locked", message, {"event_id": str(settled.busy[0])}))
-        return settled
-
     # announce
 
     def _announce_all(self, batch: Batch, lane: int, settled: Settled, took: float, settling: float) -> None:
@@ -480,43 +331,3 @@ class Projector:
         if settled.lost:
             self.announce(LeaseLost(token, len(settled.lost), "settle"))
         self.announce(verdicts.summary(token, lane, unsettled, took, settling))
-
-
-def _targets(portion: Portion) -> Sequence[str]:
-    return portion.sendable.indexes if isinstance(portion, Plain) else [d.stack.address.index for d in portion]
-
-
-def _own_upserts(deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Those under their events' own versions: what was drawn is right whatever was deleted before."""
-    return [d for d in deliveries if not d.drawn and d.stack.head.op != DELETE]
-
-
-def _without_drawn(
-    portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch
-) -> tuple[list[Delivery], list[Outcome]]:
-    """What needs no second check, with its outcomes; the stacks of the rest are overtaken. What failed is tried again
-    or failed as ever, while its rows are ours; it may have been written all the same, so it may be owed."""
-    kept: list[tuple[Delivery, Outcome]] = []
-    for delivery, outcome in zip(portion, outcomes, strict=True):
-        if delivery.drawn and not isinstance(outcome, Failure):
-            batch.overtaken.append(delivery.stack)
-            continue
-        kept.append((delivery, outcome))
-        if delivery.drawn:
-            batch.late.append(delivery.stack.head)
-    return [delivery for delivery, _ in kept], [outcome for _, outcome in kept]
-
-
-def _above(delivery: Delivery, outcome: Outcome) -> int:
-    """The version that the index holds, if it is higher than what was sent; else 0."""
-    current = outcome.current if isinstance(outcome, Stale) else None
-    return current if current is not None and current > delivery.version else 0
-
-
-def _too_high(current: int) -> Failure:
-    error = f"the index holds version {current} of this document, above 2^62: rebuild it with `outbox rebuild`"
-    return refused(error, Code.PRECONDITION_FAILED)
-
-
-def _version_of(event: Event) -> tuple[str, str, int]:
-    return event.entity_type, event.entity_id, event.event_version

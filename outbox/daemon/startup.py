@@ -1,47 +1,45 @@
-"""What must be true before the first claim: the database answers (waited for), its schema fits (refused), and the
-worker id is ours. Keeps the process's heartbeat. Knows nothing of batches."""
+"""What must be true before the first claim: the database answers (waited for), and the worker id is ours. Keeps the
+process's heartbeat. Knows nothing of batches."""
 
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from uuid import UUID
 
 from outbox.daemon.reclaimer import pid_alive
-from outbox.errors import DatabaseDown, OtherTarget, OutboxError, SchemaMismatch, WorkerIdTaken
-from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, SchemaChecked, Warned
+from outbox.errors import DatabaseDown, OtherTarget, OutboxError, WorkerIdTaken
+from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, Warned
 from outbox.policy.projection import Projects
-from outbox.policy.schema import SchemaState
 from outbox.ports import Holder, Other
 
+Step = Callable[[], object]
+FIRST_DELAY_SECONDS: Final = 0.1
+LAST_DELAY_SECONDS: Final = 10.0
 
-def wait_for_schema(
-    check: Callable[[], SchemaState], announce: Announce, stop: threading.Event, *, patient: bool
-) -> None:
-    """Wait with backoff until the database answers, saying so; a schema that does not fit is an error at once."""
-    started = time.monotonic()
-    delay, away = 0.5, False
-    while not stop.is_set():
+
+def begin(steps: Sequence[Step], announce: Announce, stop: threading.Event, *, patient: bool) -> bool:
+    """Take all steps in turn. Where the database does not answer, say so and repeat the step with backoff: a connection
+    that drops costs one step, whatever was asked of it. False: a stop came first."""
+    started, delay, away, left = time.monotonic(), FIRST_DELAY_SECONDS, False, list(steps)
+    while left and not stop.is_set():
         announce(Beat("start"))
         try:
-            schema = check()
+            left[0]()
+            left, delay = left[1:], FIRST_DELAY_SECONDS
         except DatabaseDown as error:
             if not patient:
                 raise
             away = True
             announce(DatabaseLost("start", f"{error.detail}; trying again in {delay:.1f} s"))
             stop.wait(delay)
-            delay = min(delay * 2, 10.0)
-            continue
-        if away:
-            announce(DatabaseBack("start", time.monotonic() - started))
-        announce(SchemaChecked(schema.ok, str(schema)))
-        if not schema.ok:
-            raise SchemaMismatch(str(schema))
-        return
+            delay = min(delay * 2, LAST_DELAY_SECONDS)
+    if away and not left:
+        announce(DatabaseBack("start", time.monotonic() - started))
+    return not left
 
 
 CHECK_SECONDS: Final = 0.5

@@ -5,6 +5,9 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Final
+
+STATUS_SECONDS: Final = 1.0
 
 
 class Notifier:
@@ -15,8 +18,8 @@ class Notifier:
         self._address = "\0" + given[1:] if given.startswith("@") else given
         self.watchdog_seconds = _watchdog_seconds(environ)
 
-    def ready(self, status: str = "") -> None:
-        self._send("READY=1", *([f"STATUS={_one_line(status)}"] if status else []))
+    def ready(self, status: str) -> None:
+        self._send("READY=1", f"STATUS={_one_line(status)}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")
@@ -37,18 +40,22 @@ class Notifier:
 
 
 class Watchdog:
-    """Reports progress to systemd while there is some. Silence, when the loops no longer beat, means a restart."""
+    """Says READY, then reports to systemd: progress while there is some, because silence, when the loops no longer
+    beat, means a restart; and the status line, whether a watchdog is asked for or not."""
 
-    def __init__(self, notifier: Notifier, alive: Callable[[], bool], status: Callable[[], str] | None = None) -> None:
+    def __init__(self, notifier: Notifier, alive: Callable[[], bool], line: Callable[[], str]) -> None:
         self._notifier = notifier
         self._alive = alive
-        self._status = status
+        self._line = line
+        self._said = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
-        # Half the interval, as systemd advises; the status line is refreshed even where no watchdog is asked for.
-        self._interval = min(notifier.watchdog_seconds / 2, 10.0) if notifier.watchdog_seconds else 10.0
+        # Half the interval at most, as systemd advises.
+        self._interval = min(notifier.watchdog_seconds / 2 or STATUS_SECONDS, STATUS_SECONDS)
 
     def start(self) -> None:
+        self._said = self._line()
+        self._notifier.ready(self._said)
         self._thread.start()
 
     def stop(self) -> None:
@@ -58,8 +65,9 @@ class Watchdog:
     def feed(self) -> None:
         if self._alive():
             self._notifier.progress()
-        if self._status is not None:
-            self._notifier.status(self._status())
+        if (line := self._line()) != self._said:
+            self._said = line
+            self._notifier.status(line)
 
     def _run(self) -> None:
         self.feed()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import Control, PauseGate
 from outbox.errors import NotPermitted, OutboxError
@@ -40,7 +39,7 @@ class Upkeep:
     controls: Callable[[], Sequence[ControlRow]]
     version_known: Callable[[str, str, int, int], bool | None]  # (type, id, version, limit in ms); None: too slow
     gate: PauseGate
-    brakes: Brakes
+    let_fail: Callable[[frozenset[str]], None]  # the brakes hear what operators let fail, every second
     ahead: deque[tuple[Event, int]]  # (event, version) that a projector could not explain
     kinds: Kinds
     open_types: Callable[[], Sequence[str]]
@@ -82,7 +81,7 @@ class Upkeep:
             self.kinds.open = self.open_types()  # before `stopped`: a claim by type needs the types
         self.kinds.stopped = stopped
         let_fail = frozenset(row.scope.removeprefix("let_fail:") for row in rows if row.kind == "let_fail")
-        self.brakes.tend(let_fail)
+        self.let_fail(let_fail)
 
     def _check_one_version(self) -> None:
         """At most one query per second: Elasticsearch holds a version that no row of ours may know."""
@@ -114,6 +113,7 @@ class Upkeep:
             return
         self._last_bulk = now
         for target in self.targets:
+            self.announce(Beat("upkeep"))  # several that do not answer are no hang
             failure = self.probe(target)
             self.announce(SinkProbed(target, failure is None, "" if failure is None else failure.error))
 
@@ -155,8 +155,8 @@ class SequenceWatch:
     def tend(self) -> None:
         if self.clock() < self._next:
             return
-        self._next = self.clock() + SEQUENCE_SECONDS
         raised = self.catch_up()
+        self._next = self.clock() + SEQUENCE_SECONDS
         if raised is not None:
             self.announce(VersionRaised(*raised))
 
@@ -166,7 +166,7 @@ UNATTACHED_SECONDS: Final = 3600.0
 
 @dataclass(slots=True)
 class CoverageWatch:
-    """At the start and once per hour: tables and columns that the view reads and no attachment covers."""
+    """Once per hour, first when upkeep begins: tables and columns that the view reads and no attachment covers."""
 
     view: str
     forgotten: Callable[[], Sequence[str]]

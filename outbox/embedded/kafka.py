@@ -1,7 +1,4 @@
-"""Owns an embedded Kafka on loopback, one broker that is its own controller: its files, its command. It knows no topic.
-
-`kafka_cluster.py` joins several.
-"""
+"""Owns an embedded Kafka on loopback, one broker that is its own controller: its files and its command."""
 
 from __future__ import annotations
 

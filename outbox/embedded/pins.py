@@ -139,13 +139,8 @@ def kafka_jars() -> Download:
     lacks what was added."""
     name = f"kafka-{KAFKA_VERSION}"
     text = files(__package__).joinpath("jars", f"{name}.txt").read_text(encoding="utf-8")
-    jars = tuple(_jar(line) for line in text.splitlines() if line and line[0] != "#")
+    lines = (line.replace(":", " ").split() for line in text.splitlines() if line and line[0] != "#")
+    jars = tuple(Artifact(group, artifact, release, sha, int(size)) for sha, size, group, artifact, release in lines)
     pins = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()
     megabytes = sum(jar.size for jar in jars) // 1_000_000 + 1
     return Download(f"Kafka {KAFKA_VERSION}", f"{name}-{pins[:8]}", jars, megabytes)
-
-
-def _jar(line: str) -> Artifact:
-    digest, size, coordinates = line.split()
-    group, artifact, version = coordinates.split(":")
-    return Artifact(group, artifact, version, digest, int(size))

@@ -105,15 +105,7 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def _init(self) -> None:
         self._account.give_file(self.folder / "password", secrets.token_urlsafe(18))
-        command = [
-            self._program("initdb"),
-            "-D",
-            str(self._data),
-            "-U",
-            "outbox",
-            "--encoding=UTF8",
-            "--no-locale",
-        ]
+        command = [self._program("initdb"), "-D", str(self._data), "-U", "outbox", "--encoding=UTF8", "--no-locale"]
         command += ["--auth=scram-sha-256", f"--pwfile={self.folder / 'password'}", "--no-sync", *self._hashing]
         try:
             self._account.run(command, self.folder)

@@ -63,9 +63,7 @@ class EmbeddedStack:
         self._given_database_url = database_url
         self._given_elastic_url = elastic_url
         self._es_version = es_version
-        self._es_home = es_home
-        self._es_heap = es_heap
-        self._es_jvm_options = es_jvm_options
+        self._es: dict[str, Any] = {"home": es_home, "heap": es_heap, "jvm_options": es_jvm_options}
         self._pg_settings = {**({"wal_level": "logical"} if with_kafka else {}), **(pg_settings or {})}
         self._with_kafka = with_kafka
         self._report = report
@@ -114,14 +112,7 @@ class EmbeddedStack:
         common: dict[str, Any] = {"data_dir": self.data_dir, "report": self._report}
         if not self._given_elastic_url:
             kind = search_server(self._es_version)
-            es = kind(
-                folder / kind.product.name,
-                version=self._es_version,
-                home=self._es_home,
-                heap=self._es_heap,
-                jvm_options=self._es_jvm_options,
-                **common,
-            )
+            es = kind(folder / kind.product.name, version=self._es_version, **self._es, **common)
             self.elasticsearch = _launched(es, undo)
         kafka = _launched(EmbeddedKafka(folder / "kafka", **common), undo) if self._with_kafka else None
         if not self._given_database_url:

@@ -51,7 +51,7 @@ def options(settings: KafkaSettings, *, client: str) -> Options:
         "security.protocol": settings.security_protocol,
         "socket.keepalive.enable": True,
         "allow.auto.create.topics": False,
-        "log_level": 3,
+        "log_level": 0,  # errors are raised, or given to `error_cb`; its own lines on stderr have another form
     }
     if settings.is_encrypted:
         files = {
@@ -129,8 +129,7 @@ def code_of(error: BaseException | None) -> object:
 
 
 def coordinated(ask: Callable[[float], T], seconds: float) -> T:
-    """Asked again while the group's coordinator starts or moves, as after a broker's start; each time with what is left
-    of the seconds."""
+    """Asks again while the group's coordinator starts or moves, each time with what is left of the seconds."""
     until = time.monotonic() + seconds
     while True:
         try:

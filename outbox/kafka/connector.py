@@ -1,5 +1,4 @@
-"""The configuration of the Debezium connector that reads the event log, how a running one differs, and what its errors
-mean. Pure: it asks nobody."""
+"""The Debezium connector of the event log: its configuration, how a running one differs, what errors mean. Pure."""
 
 from __future__ import annotations
 
@@ -78,10 +77,10 @@ def unfit(plan: ConnectorPlan) -> Iterator[str]:
 
 def configuration(plan: ConnectorPlan) -> dict[str, str]:
     """Everything but the name, as Connect takes it: text in text out."""
-    return {**_source(plan), **_reading(plan), **_record(plan), **_kafka(plan)}
+    return {**_reading(plan), **_record(plan), **_kafka(plan)}
 
 
-def _source(plan: ConnectorPlan) -> dict[str, str]:
+def _reading(plan: ConnectorPlan) -> dict[str, str]:
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
@@ -91,11 +90,6 @@ def _source(plan: ConnectorPlan) -> dict[str, str]:
         "database.user": plan.user,
         "database.password": f"${{file:{plan.secrets}:password}}",
         **{f"database.{name}": value for name, value in (plan.tls or {}).items()},
-    }
-
-
-def _reading(plan: ConnectorPlan) -> dict[str, str]:
-    return {
         "topic.prefix": plan.prefix,
         "plugin.name": "pgoutput",
         "slot.name": plan.slot,
@@ -209,64 +203,42 @@ def _shown(name: str, value: str | None) -> str:
     return "***" if hidden else cut(value, 200)
 
 
-class KnownError(NamedTuple):
-    pattern: str
-    remedy: str
-
-
-_ERRORS: Final = (
-    KnownError(
-        r"Publication autocreation is disabled|publication \"[^\"]*\" does not exist",
-        "Run `outbox migrate --log`.",
-    ),
-    KnownError(
-        r"can no longer (get changes|access)|replication slot .* (has been invalidated|was invalidated)",
+# What a task's error says, as a pattern, and what to do about it. The first that fits counts.
+_REMEDIES: Final = {
+    r"Publication autocreation is disabled|publication \"[^\"]*\" does not exist": "Run `outbox migrate --log`.",
+    r"can no longer (get changes|access)|replication slot .* (has been invalidated|was invalidated)": (
         "The slot was lost. Drop it (`select pg_drop_replication_slot(...)`) and restart the connector, which then"
-        " reads the days that the log keeps; run `outbox verify` for what was older.",
+        " reads the days that the log keeps; run `outbox verify` for what was older."
     ),
-    KnownError(
-        r"is active for PID",
-        "Another connector or session uses the slot. Stop that one, or give this one its own OUTBOX_EVENT_LOG_SLOT.",
+    r"is active for PID": (
+        "Another connector or session uses the slot. Stop that one, or give this one its own OUTBOX_EVENT_LOG_SLOT."
     ),
-    KnownError(r"password authentication failed|no password was provided", "Correct the password in the secrets file."),
-    KnownError(
-        r"must be superuser or replication role|permission denied to (use|start|create) (replication|WAL)"
-        r"|REPLICATION attribute",
-        "Give the connector's role the right: `alter role NAME replication`.",
+    r"password authentication failed|no password was provided": "Correct the password in the secrets file.",
+    r"must be superuser or replication role|permission denied to (use|start|create) (replication|WAL)"
+    r"|REPLICATION attribute": "Give the connector's role the right: `alter role NAME replication`.",
+    r"permission denied for (table|schema|relation)": (
+        "Grant the connector's role USAGE on the schema and SELECT on search_outbox_log."
     ),
-    KnownError(
-        r"permission denied for (table|schema|relation)",
-        "Grant the connector's role USAGE on the schema and SELECT on search_outbox_log.",
+    r"wal_level|logical decoding requires": "Set wal_level = 'logical' and restart PostgreSQL.",
+    r"all replication slots are in use|max_replication_slots|max_wal_senders": (
+        "Raise max_replication_slots and max_wal_senders, and restart PostgreSQL."
     ),
-    KnownError(
-        r"wal_level|logical decoding requires",
-        "Set wal_level = 'logical' and restart PostgreSQL.",
-    ),
-    KnownError(
-        r"all replication slots are in use|max_replication_slots|max_wal_senders",
-        "Raise max_replication_slots and max_wal_senders, and restart PostgreSQL.",
-    ),
-    KnownError(
-        r"RecordTooLarge|MESSAGE_TOO_LARGE|larger than .*max\.(request|message)",
+    r"RecordTooLarge|MESSAGE_TOO_LARGE|larger than .*max\.(request|message)": (
         "An event is larger than the connector may send or the topic takes: give the connector the configuration that "
         "`outbox kafka connector --record-bytes N` prints, raise the topic's max.message.bytes to N, and restart it. "
-        "`outbox migrate` lets PostgreSQL refuse such events from now on.",
+        "`outbox migrate` lets PostgreSQL refuse such events from now on."
     ),
-    KnownError(
-        r"Connection .*refused|UnknownHost|connection attempt failed|timed out",
-        "Correct the address that Connect reaches PostgreSQL by (`--host`, `--port`), or start PostgreSQL.",
+    r"Connection .*refused|UnknownHost|connection attempt failed|timed out": (
+        "Correct the address that Connect reaches PostgreSQL by (`--host`, `--port`), or start PostgreSQL."
     ),
-    KnownError(r"AuthorizationException|Not authorized", "Give the Connect worker the right to write to the topic."),
-    KnownError(r"Could not (resolve|read) .*file|NoSuchFile|FileConfigProvider", "Make the secrets file readable."),
-)
+    r"AuthorizationException|Not authorized": "Give the Connect worker the right to write to the topic.",
+    r"Could not (resolve|read) .*file|NoSuchFile|FileConfigProvider": "Make the secrets file readable.",
+}
 
 
 def remedy(trace: str) -> str:
-    """What to do about the error of a task."""
-    for known in _ERRORS:
-        if re.search(known.pattern, trace, re.IGNORECASE):
-            return known.remedy
-    return "Read the log of the Connect worker; restart the task when the cause is fixed."
+    fitting = (told for pattern, told in _REMEDIES.items() if re.search(pattern, trace, re.IGNORECASE))
+    return next(fitting, "Read the log of the Connect worker; restart the task when the cause is fixed.")
 
 
 def reason(trace: str) -> str:

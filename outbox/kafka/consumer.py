@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
@@ -58,35 +59,25 @@ RETRY: Final = Backoff(base_seconds=0.5, cap_seconds=3.0)
 GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
+@dataclass(eq=False)
 class StreamReader:
     """One consumer of one worker. `may_commit`: False while it is not known whether what was written counts.
     `read_before`: notes the topic's id, and says under which other one this group has read it before; it may wait."""
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        partitions: Partitions,
-        announce: Announce,
-        clock: Clock,
-        *,
-        client: str,
-        wall_clock: Callable[[], float],
-        wake: Callable[[], None],
-        may_commit: Callable[[], bool] = lambda: True,
-        read_before: Callable[[str], str | None] = lambda topic_id: None,
-    ) -> None:
-        self._settings = settings
-        self._partitions = partitions
-        self._announce = announce
-        self._clock = clock
-        self._client = client
-        self._now = wall_clock
-        self._wake = wake
-        self._may_commit = may_commit
-        self._read_before = read_before
-        self._topic = TopicId(settings, client=client)
+    settings: KafkaSettings
+    partitions: Partitions
+    announce: Announce
+    clock: Clock
+    client: str
+    wall_clock: Callable[[], float]
+    wake: Callable[[], None]
+    may_commit: Callable[[], bool] = lambda: True
+    read_before: Callable[[str], str | None] = lambda topic_id: None
+
+    def __post_init__(self) -> None:
+        self._topic = TopicId(self.settings, client=self.client)
         self._anew = False  # what is read now is of a topic that was made anew
-        self._incremental = settings.group_protocol == "consumer"
+        self._incremental = self.settings.group_protocol == "consumer"
         self._next_commit = self._next_sample = 0.0
         self._full_since: float | None = None
         self._paused: list[int] = []
@@ -105,7 +96,7 @@ class StreamReader:
             try:
                 self._join(stop)
             except (KafkaException, StreamDown, TimeoutError) as error:
-                self._announce(StreamFault(words(error) if isinstance(error, KafkaException) else str(error)))
+                self.announce(StreamFault(words(error) if isinstance(error, KafkaException) else str(error)))
                 self._errors += 1
                 stop.wait(RETRY.ceiling(self._errors))
 
@@ -119,9 +110,9 @@ class StreamReader:
         return False
 
     def _join(self, stop: threading.Event) -> None:
-        self._announce(Beat("stream"))
+        self.announce(Beat("stream"))
         handlers = Handlers(self._assigned, self._revoked, self._lost, self._on_commit, self._fault)
-        membership = Membership(self._settings, handlers, client=self._client)
+        membership = Membership(self.settings, handlers, client=self.client)
         try:
             while not stop.is_set() and not self._must_join_anew():
                 self._round(membership)
@@ -133,7 +124,7 @@ class StreamReader:
         self._rewind.set()
 
     def _round(self, membership: Membership) -> None:
-        self._announce(Beat("stream"))
+        self.announce(Beat("stream"))
         consumer = membership.consumer
         if self._rewind.is_set():
             self._rewind.clear()
@@ -143,7 +134,7 @@ class StreamReader:
             membership.check()
             if not self._anew:
                 self._take_in(messages)
-        now = self._clock()
+        now = self.clock()
         if now >= self._next_commit:
             self._next_commit = now + COMMIT_SECONDS
             self._commit(consumer)
@@ -155,27 +146,24 @@ class StreamReader:
 
     def _may_read(self, consumer: Consumer) -> bool:
         """A short wait for space needs no pause; a long one does, because polling must go on."""
-        if not self._partitions.is_full():
+        if not self.partitions.is_full():
             self._resume(consumer)
             return True
         if self._paused:
             return True
-        if self._partitions.wait_for_space(POLL_SECONDS):
+        if self.partitions.wait_for_space(POLL_SECONDS):
             self._full_since = None
             return True
-        now = self._clock()
+        now = self.clock()
         self._full_since = self._full_since or now
         if now - self._full_since >= FULL_SECONDS:
-            self._pause(consumer)
+            self._paused = self.partitions.numbers()
+            consumer.pause(self._named(self._paused))
         return bool(self._paused)
-
-    def _pause(self, consumer: Consumer) -> None:
-        self._paused = [partition.number for partition in self._partitions.all()]
-        consumer.pause(self._named(self._paused))
 
     def _resume(self, consumer: Consumer) -> None:
         self._full_since = None
-        self._end_pause(consumer, [partition.number for partition in self._partitions.all()])
+        self._end_pause(consumer, self.partitions.numbers())
 
     def _end_pause(self, consumer: Consumer, numbers: Sequence[int]) -> None:
         """Of those, before they go too: the client keeps a pause, and it would hold when they come back."""
@@ -187,20 +175,18 @@ class StreamReader:
     def _take_in(self, messages: Sequence[Any]) -> None:
         good = [message for message in messages if message.error() is None]
         if good:
-            self._announce(StreamSeen())
-            if self._partitions.arrive(good):
-                self._wake()
-        if len(good) != len(messages):
-            for message in messages:
-                if message.error() is not None:
-                    self._not_read(message)
+            self.announce(StreamSeen())
+            if self.partitions.arrive(good):
+                self.wake()
+        for message in messages if len(good) != len(messages) else ():
+            if (error := message.error()) is not None:
+                self._not_read(message, error)
 
-    def _not_read(self, message: Any) -> None:
+    def _not_read(self, message: Any, error: KafkaError) -> None:
         """An offset that is gone ends the reading of its partition; librdkafka takes no other offset for it then."""
-        error = message.error()
         if error.code() == KafkaError._PARTITION_EOF:
-            self._announce(StreamSeen())
-            self._partitions.at_end(message.partition(), message.offset())
+            self.announce(StreamSeen())
+            self.partitions.at_end(message.partition(), message.offset())
         elif error.code() in GONE:
             self._gone.add(message.partition())
         elif error.code() != KafkaError._TIMED_OUT:
@@ -209,17 +195,17 @@ class StreamReader:
     def _must_join_anew(self) -> bool:
         """Where an offset is gone, as soon as what was read before it is settled: it can be read nowhere else any more.
         The next assignment finds the gap and says so. Likewise where the topic was made anew."""
-        waiting = [p.number for p in self._partitions.all() if p.waiting or p.in_flight]
+        waiting = [p.number for p in self.partitions.all() if p.waiting or p.in_flight]
         return bool(self._gone) and not self._gone.intersection(waiting)
 
     # Assignment
 
     def _assigned(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         self._resume(consumer)
-        until = self._clock() + ASK_SECONDS  # for all of them: a callback that takes minutes is a hang
+        until = self.clock() + ASK_SECONDS  # for all of them: a callback that takes minutes is a hang
         named = self._named(each.partition for each in given)
-        former = self._former(self._topic.known, self._topic.learn(until - self._clock())) if named else ""
-        left = until - self._clock()
+        former = self._former(self._topic.known, self._topic.learn(until - self.clock())) if named else ""
+        left = until - self.clock()
         found = coordinated(lambda left: consumer.committed(named, timeout=left), left) if named else []
         starts = [self._start(consumer, each, until, former) for each in found]
         if self._incremental:
@@ -228,35 +214,35 @@ class StreamReader:
             consumer.assign(starts)
         self._mark(consumer, [each.partition for each in given], ended=False)
         self._errors = 0
-        self._announce(PartitionsAssigned(self._settings.topic, sorted(each.partition for each in given)))
+        self.announce(PartitionsAssigned(self.settings.topic, sorted(each.partition for each in given)))
 
     def _former(self, known: str, now: str) -> str:
         """Under which id this worker, or its group, has read the topic before, where that is another one: what nobody
         had read of it is lost. Kafka deletes a group's offsets with their topic, so PostgreSQL remembers it too."""
         try:
-            before = beside(lambda: self._read_before(now)).result(NOTE_SECONDS)
+            before = beside(lambda: self.read_before(now)).result(NOTE_SECONDS)
         except (TimeoutError, OutboxError):
             before = None  # it is asked again at the next assignment
         former = known or before or ""
         if former in ("", now):
             return ""
         message = f"the topic was made anew (its id was {former}, and is {now}): all of it is read"
-        self._announce(Warned("stream.topic_anew", message, {"topic": self._settings.topic}))
+        self.announce(Warned("stream.topic_anew", message, {"topic": self.settings.topic}))
         return former
 
     def _start(self, consumer: Consumer, found: TopicPartition, until: float, former: str) -> TopicPartition:
         if found.error is not None:
             raise KafkaException(found.error)
-        low, high = consumer.get_watermark_offsets(found, timeout=max(until - self._clock(), POLL_SECONDS))
+        low, high = consumer.get_watermark_offsets(found, timeout=max(until - self.clock(), POLL_SECONDS))
         committed = None if found.offset == OFFSET_INVALID else found.offset
         read_as = topic_of(found.metadata) if committed is not None else former
         start = start_of(committed, low, high, anew=read_as not in ("", self._topic.known))
         # Once: until the first commit behind it, every assignment finds it again.
         if start.expected is not None and self._known_gaps.get(found.partition) != start:
             self._known_gaps[found.partition] = start
-            self._announce(StreamGap(found.topic, found.partition, start.expected, start.offset))
+            self.announce(StreamGap(found.topic, found.partition, start.expected, start.offset))
         suspect = self._begin(found, start, high)
-        self._partitions.assign(found.topic, found.partition, start, high, suspect=suspect)
+        self.partitions.assign(found.topic, found.partition, start, high, suspect=suspect)
         return TopicPartition(found.topic, found.partition, start.offset)
 
     def _begin(self, found: TopicPartition, start: Start, high: int) -> bool:
@@ -270,31 +256,26 @@ class StreamReader:
                 f"{begun.before} workers ended at offset {begun.offset} of partition {found.partition}: its first batch"
                 " becomes rows, which are tried apart"
             )
-            self._announce(Warned("stream.suspects", message, {"partition": found.partition, "offset": begun.offset}))
+            self.announce(Warned("stream.suspects", message, {"partition": found.partition, "offset": begun.offset}))
         return begun.is_suspect
 
     def _mark(self, consumer: Consumer, numbers: Sequence[int], *, ended: bool) -> None:
         """That these are begun; or, at a clean end without progress, that they are not. Their offset stays as it is."""
-        marked = [
-            TopicPartition(self._settings.topic, number, self._begun[number].offset, self._marked(number, ended))
-            for number in numbers
-            if number in self._begun
-        ]
-        if marked:
+        topic, known = self.settings.topic, self._topic.known
+        begun = {number: self._begun[number] for number in numbers if number in self._begun}
+        if begun:
+            marked = [TopicPartition(topic, n, at.offset, at.mark(known, ended=ended)) for n, at in begun.items()]
             self._send(consumer, marked)
 
-    def _marked(self, number: int, ended: bool) -> str:
-        return self._begun[number].mark(self._topic.known, ended=ended)
-
     def _mark_ended(self, consumer: Consumer, numbers: Sequence[int]) -> None:
-        settled = {partition.number: partition.settled() for partition in self._partitions.all()}
+        settled = {partition.number: partition.settled() for partition in self.partitions.all()}
         begun = {number: self._begun[number].offset for number in numbers if number in self._begun}
         self._mark(consumer, [n for n, offset in begun.items() if settled.get(n, offset) <= offset], ended=True)
 
     def _revoked(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Asked for by the group, so there is a moment for what is in flight. What ends later is fenced."""
         numbers = [each.partition for each in given]
-        self._partitions.wait_until_settled(numbers, REVOKE_SECONDS)
+        self.partitions.wait_until_settled(numbers, REVOKE_SECONDS)
         self._commit(consumer)  # on its way before the partitions are: the client gives them up after its answer
         self._mark_ended(consumer, numbers)
         self._give_up(consumer, given, lost=False)
@@ -313,16 +294,16 @@ class StreamReader:
             consumer.unassign()
 
     def _forget(self, numbers: Sequence[int], *, lost: bool) -> None:
-        in_flight = self._partitions.revoke(numbers)
+        in_flight = self.partitions.revoke(numbers)
         if numbers:
-            self._announce(PartitionsRevoked(self._settings.topic, sorted(numbers), in_flight, lost))
+            self.announce(PartitionsRevoked(self.settings.topic, sorted(numbers), in_flight, lost))
 
     def _begin_again(self, consumer: Consumer) -> None:
         """Each partition anew, from what is committed: what is in flight is fenced as if it had been revoked."""
-        places = [TopicPartition(old.topic, old.number, old.committed) for old in self._partitions.all()]
-        for old in self._partitions.all():
-            self._partitions.revoke([old.number])
-            self._partitions.assign(old.topic, old.number, Start(old.committed), old.high)
+        places = [TopicPartition(old.topic, old.number, old.committed) for old in self.partitions.all()]
+        for old in self.partitions.all():
+            self.partitions.revoke([old.number])
+            self.partitions.assign(old.topic, old.number, Start(old.committed), old.high)
         # All are fenced first: an error here leaves the consumer, which commits what may be.
         beside(lambda: deque(map(consumer.seek, places), 0)).result(ASK_SECONDS)
 
@@ -331,12 +312,12 @@ class StreamReader:
     def _commit(self, consumer: Consumer) -> None:
         """Never waited for: without a coordinator an answer took 14 s, and from a frozen one 60."""
         # In this order: who is heard again after a change has asked for the rewind before.
-        if not self._may_commit() or self._rewind.is_set():
+        if not self.may_commit() or self._rewind.is_set():
             return
-        offsets = self._partitions.commits()
+        offsets = self.partitions.commits()
         if not offsets:
             return
-        topic, mark = self._settings.topic, progress(self._topic.known)
+        topic, mark = self.settings.topic, progress(self._topic.known)
         self._send(consumer, [TopicPartition(topic, number, offset, mark) for number, offset in offsets.items()])
 
     def _send(self, consumer: Consumer, named: list[TopicPartition]) -> None:
@@ -349,12 +330,12 @@ class StreamReader:
         """A refusal is a lost lease: the group has another owner. Nothing is lost by it, it is read again."""
         bad = [each for each in given if each.error is not None or error is not None]
         good = {each.partition: each.offset for each in given if each.error is None and error is None}
-        self._partitions.committed(good)
+        self.partitions.committed(good)
         if bad:
-            self._partitions.not_committed(each.partition for each in bad)
+            self.partitions.not_committed(each.partition for each in bad)
             why = error or bad[0].error
             offsets = {each.partition: each.offset for each in bad}
-            self._announce(CommitRefused(self._settings.topic, offsets, words(why) if why else "unknown"))
+            self.announce(CommitRefused(self.settings.topic, offsets, words(why) if why else "unknown"))
 
     def _leave(self, membership: Membership) -> None:
         """Commits what lanes have finished, and leaves the group, so that others need not wait for the session. What
@@ -363,32 +344,32 @@ class StreamReader:
         self._anew = False
         try:
             self._commit(membership.consumer)
-            self._mark_ended(membership.consumer, [partition.number for partition in self._partitions.all()])
+            self._mark_ended(membership.consumer, self.partitions.numbers())
         finally:
-            self._forget([partition.number for partition in self._partitions.all()], lost=False)
+            self._forget(self.partitions.numbers(), lost=False)
             left = membership.leave()
             if not wait([left], CLOSE_SECONDS).done:
                 self._closing.append(left)
-                self._announce(StreamFault(f"the group did not confirm within {CLOSE_SECONDS:g} s that we left it"))
+                self.announce(StreamFault(f"the group did not confirm within {CLOSE_SECONDS:g} s that we left it"))
 
     # What is announced
 
     def _sample(self, consumer: Consumer) -> None:
         if not self._anew and self._topic.has_changed():
             self._anew = True
-            self._gone.update(partition.number for partition in self._partitions.all())
-        elif (error := self._topic.error) and error.code() in REFUSALS and not self._partitions.all():
+            self._gone.update(self.partitions.numbers())
+        elif (error := self._topic.error) and error.code() in REFUSALS and not self.partitions.all():
             self._fault(error)  # the group protocol `consumer` says nothing of it to its members
         lag: dict[int, int] = {}
         oldest: dict[int, float] = {}
-        partitions = self._partitions.all()
+        partitions = self.partitions.all()
         for partition in partitions:
             _, high = consumer.get_watermark_offsets(self._named([partition.number])[0], cached=True)
             partition.high = max(partition.high, high)
             lag[partition.number] = max(partition.high - partition.settled(), 0)
             oldest[partition.number] = self._age(partition) if lag[partition.number] else 0.0
         resting = {partition.number: partition.held for partition in partitions if partition.held}
-        self._announce(StreamSampled(self._settings.topic, lag, oldest, resting, self._partitions.take_empty()))
+        self.announce(StreamSampled(self.settings.topic, lag, oldest, resting, self.partitions.take_empty()))
         if self._doubts and partitions:
             self._probe(consumer, partitions[0])
 
@@ -398,29 +379,29 @@ class StreamReader:
             consumer.get_watermark_offsets(self._named([partition.number])[0], timeout=PROBE_SECONDS)
         except KafkaException as error:
             self._doubts = DOUBTS
-            self._announce(StreamFault(words(error)))
+            self.announce(StreamFault(words(error)))
         else:
             self._doubts -= 1
-            self._announce(StreamSeen())
+            self.announce(StreamSeen())
 
     def _age(self, partition: Partition) -> float:
         """Of the oldest record that is not settled, by the time that its producer or its broker gave it."""
         first: Any = partition.oldest()
         kind, milliseconds = first.timestamp() if first is not None else (0, 0)
-        return max(self._now() - milliseconds / 1000, 0.0) if kind else 0.0
+        return max(self.wall_clock() - milliseconds / 1000, 0.0) if kind else 0.0
 
     def _fault(self, error: KafkaError) -> None:
         """librdkafka tries again by itself; a fatal error ends this consumer, and another one begins."""
-        now = self._clock()
+        now = self.clock()
         if now >= self._next_fault.get(error.code(), 0.0):
             self._next_fault[error.code()] = now + FAULT_SECONDS
             self._doubts = DOUBTS
-            self._announce(StreamFault(words(error)))
+            self.announce(StreamFault(words(error)))
         if error.fatal() or error.code() == KafkaError._FATAL:
             raise KafkaException(error)
 
     def _named(self, numbers: Iterable[int]) -> list[TopicPartition]:
-        return [TopicPartition(self._settings.topic, number) for number in numbers]
+        return [TopicPartition(self.settings.topic, number) for number in numbers]
 
 
 def _read(consumer: Consumer) -> list[Any]:

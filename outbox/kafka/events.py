@@ -5,11 +5,10 @@ The order is the promise: Elasticsearch answers, PostgreSQL stores, the offset i
 committed. What a revoked partition had in flight is closed by nobody here: its next owner reads it again.
 """
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
 from outbox.errors import DatabaseDown, NotStored
@@ -89,49 +88,36 @@ class InFlight:
         )
 
 
+@dataclass(eq=False)
 class StreamEvents:
     """One worker's records. Thread-safe."""
 
-    def __init__(
-        self,
-        partitions: Partitions,
-        records: RecordStore,
-        now: Callable[[], float],
-        *,
-        batch_bytes: int,
-        most_open: int = 1_000,
-        database: str = "",
-        routed: bool = False,
-        stopped_types: Callable[[], frozenset[str]] = frozenset,
-    ) -> None:
-        self._partitions = partitions
-        self._records = records
-        self._now = now
-        self._batch_bytes = batch_bytes
-        self._database = database
-        self._routed = routed
-        self._stopped_types = stopped_types
-        self._open = OpenRows(most_open)
-        self._next_count = 0.0
-        self._batches: dict[UUID, InFlight] = {}
-        self._lock = threading.Lock()
+    partitions: Partitions
+    records: RecordStore
+    now: Callable[[], float]
+    batch_bytes: int
+    most_open: int = 1_000
+    database: str = ""
+    routed: bool = False
+    stopped_types: Callable[[], frozenset[str]] = frozenset
+    has_all_events: ClassVar = False  # the table has the exceptions only
 
-    @property
-    def has_all_events(self) -> bool:
-        """The table has the exceptions only."""
-        return False
+    def __post_init__(self) -> None:
+        self._open = OpenRows(self.most_open)
+        self._next_count = 0.0
+        self._batches: dict[UUID, InFlight] = {}  # single operations of a dict are safe
 
     # Claim
 
     def claim(self, order: ClaimOrder) -> Claimed:
         if order.suspects:  # those are rows: a table lane takes them
             return Claimed(order.token, (), order)
-        handed = self._partitions.take(order.limit, self._batch_bytes)
+        handed = self.partitions.take(order.limit, self.batch_bytes)
         try:
-            parts = [self._read(each, self._now()) for each in handed]
+            parts = [self._read(each, self.now()) for each in handed]
         except Exception:  # nobody else would put them back
             for each in handed:
-                self._partitions.close(each, (), each.messages, 0.0)
+                self.partitions.close(each, (), each.messages, 0.0)
             raise
         parts = self._without_paused(self._visible(parts))
         if any(each.handed.partition.suspect for each in parts):
@@ -140,10 +126,9 @@ class StreamEvents:
         events = [found.event for part in parts for found in part.reads]
         batch = InFlight(parts, events, any(event.op == DELETE for event in events))
         if not events:
-            self._close(batch, self._all_pass(batch))
+            self._close(batch)
             return Claimed(order.token, (), order)
-        with self._lock:
-            self._batches[order.token] = batch
+        self._batches[order.token] = batch
         return Claimed(order.token, events, order)
 
     def claim_within_quota(self, order: ClaimOrder) -> Claimed:
@@ -153,15 +138,15 @@ class StreamEvents:
         again_below, back = handed.partition.again_below, handed.back
         passed = [message for message in handed.messages if not message.value() and is_tombstone(message)]
         messages = [m for m in handed.messages if not is_tombstone(m)] if passed else handed.messages
-        if not self._routed and back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
+        if not self.routed and back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
             reads = read_all(messages, now)
         else:
-            sent, routed = {message.offset() for message in handed.messages[:back]}, self._routed
+            sent, routed = {message.offset() for message in handed.messages[:back]}, self.routed
             again = [(m.offset() or 0) < again_below or m.offset() in sent for m in messages]
             reads = [read(m, now, again=each, routed=routed) for m, each in zip(messages, again, strict=True)]
-        if not {found.database for found in reads} <= {None, self._database}:
+        if not {found.database for found in reads} <= {None, self.database}:
             reads = [
-                foreign(m) if found.is_foreign(self._database) else found
+                foreign(m) if found.is_foreign(self.database) else found
                 for found, m in zip(reads, messages, strict=True)
             ]
         return RecordPart(handed, reads, messages, passed)
@@ -174,7 +159,7 @@ class StreamEvents:
         if not asked:
             return parts
         try:
-            unseen = self._records.unseen(each for each in asked if each is not None)
+            unseen = self.records.unseen(each for each in asked if each is not None)
         except DatabaseDown:
             unseen = {each for each in asked if each is not None}
 
@@ -184,9 +169,8 @@ class StreamEvents:
         return self._up_to(parts, waits, UNSEEN_SECONDS) if unseen else parts
 
     def _without_paused(self, parts: list[RecordPart]) -> list[RecordPart]:
-        """An entity type that a person has paused holds up the partitions that have records of it: to store each as a
-        row would pour the topic into PostgreSQL."""
-        stopped = self._stopped_types()
+        """A paused entity type holds up its partitions: stored as rows, it would pour the topic into PostgreSQL."""
+        stopped = self.stopped_types()
 
         def waits(found: Read) -> bool:
             return found.event.entity_type in stopped
@@ -198,9 +182,8 @@ class StreamEvents:
         ends = [next((n for n, found in enumerate(part.reads) if waits(found)), len(part.reads)) for part in parts]
         for part, end in zip(parts, ends, strict=True):
             if end < len(part.reads):
-                self._partitions.rest_for(part.handed.partition, seconds)
-        cut = [self._cut(part, end) for part, end in zip(parts, ends, strict=True)]
-        return [part for part in cut if part.handed.messages]  # without one, a partition is another lane's already
+                self.partitions.rest_for(part.handed.partition, seconds)
+        return self._cut_all(parts, ends)
 
     def _once_each(self, parts: list[RecordPart]) -> list[RecordPart]:
         """A verdict goes by the event's id, and a connector may send an event twice: the second copy, and what follows
@@ -209,34 +192,40 @@ class StreamEvents:
         if len(set(ids)) == len(ids):
             return parts
         seen: set[int] = set()
-        cut = [self._cut(part, _first_seen(part, seen)) for part in parts]
+        return self._cut_all(parts, (_first_seen(part, seen) for part in parts))
+
+    def _cut_all(self, parts: list[RecordPart], ends: Iterable[int]) -> list[RecordPart]:
+        cut = [self._cut(part, end) for part, end in zip(parts, ends, strict=True)]
         return [part for part in cut if part.handed.messages]  # without one, a partition is another lane's already
 
     def _cut(self, part: RecordPart, end: int) -> RecordPart:
         if end == len(part.reads):
             return part
         offset = part.messages[end].offset() or 0
-        self._partitions.give_back_tail(part.handed, offset)
+        self.partitions.give_back_tail(part.handed, offset)
         messages = [m for m in part.handed.messages if (m.offset() or 0) < offset]
         handed = part.handed._replace(messages=messages)
         passed = [m for m in part.passed if (m.offset() or 0) < offset]
         return RecordPart(handed, part.reads[:end], part.messages[:end], passed)
 
     def _store_unsent(self, parts: list[RecordPart]) -> list[RecordPart]:
-        """The first batch of a suspect partition becomes rows: a table lane claims them apart, down to the one that
-        ends the process."""
+        """The first batch of a suspect partition becomes rows, down to the one that ends the process."""
         suspect = [part for part in parts if part.handed.partition.suspect]
         rows = [part.row(place, None, ENDED) for part in suspect for place in range(len(part.reads))]
         try:
-            self._records.store(rows)
+            self.records.store(rows)
         except Exception as error:
             for part in parts:
                 self._stay(part, part.handed.messages)
             if isinstance(error, DatabaseDown):
                 raise NotStored(error.detail) from error
             raise
-        stored = [_stored(part) if part.handed.partition.suspect else part for part in parts]
-        for part in parts:
+        # What is stored is closed with the batch, as what needs no work.
+        stored = [
+            RecordPart(part.handed, (), (), [*part.passed, *part.messages]) if part.handed.partition.suspect else part
+            for part in parts
+        ]
+        for part in suspect:
             part.handed.partition.suspect = False
         return stored
 
@@ -250,11 +239,11 @@ class StreamEvents:
         *,
         part: bool = False,
     ) -> Settled:
-        batch = self._end(token)
+        batch = self._batches.pop(token, None)
         if batch is None:
             return Settled(0, [id for id, _ in settlements])
         if batch.is_plain(settlements):
-            return self._close(batch, self._all_pass(batch))
+            return self._close(batch)
         verdicts = GivenVerdicts(settlements, len(batch.events))
         fates = [_exceptions(part, verdicts) for part in batch.parts]
         self._store_exceptions(batch, fates, verdicts)
@@ -273,7 +262,7 @@ class StreamEvents:
             return
         self._count(batch.parts, fates, verdicts)
         try:
-            self._records.store(rows)
+            self.records.store(rows)
         except Exception as error:
             stays = [[(Fate.PASS if f is Fate.PASS else Fate.STAY, place) for f, place in j] for j in fates]
             self._close(batch, stays, stuck=True)
@@ -286,7 +275,7 @@ class StreamEvents:
             stored = [verdicts.of(part.reads[place].event) for what, place in judged if what is Fate.STORE]
             waiting = sum(not isinstance(verdict, Done | Failed) for verdict in stored)
             self._open.stored(part.handed.partition.number, waiting)
-        self._partitions.hold(self._open.reasons())
+        self.partitions.hold(self._open.reasons())
 
     def tend(self, topic: str, now: float) -> None:
         """Counts the rows that wait, at each call where there are any. While the database is down nothing changes."""
@@ -294,23 +283,20 @@ class StreamEvents:
             return
         self._next_count = now + IDLE_SECONDS
         with suppress(DatabaseDown):
-            self._open.counted(self._records.open_events(topic))
-            self._partitions.hold(self._open.reasons())
-
-    def _all_pass(self, batch: InFlight) -> "Fates":
-        """Only what does not pass has to be named."""
-        return [()] * len(batch.parts)
+            self._open.counted(self.records.open_events(topic))
+            self.partitions.hold(self._open.reasons())
 
     def _close(
         self,
         batch: InFlight,
-        fates: "Fates",
+        fates: "Fates | None" = None,
         verdicts: "GivenVerdicts | None" = None,
         *,
         stuck: bool = False,
     ) -> Settled:
+        """Without `fates` all of it passes."""
         kept, lost = 0, list[UUID]()
-        for part, judged in zip(batch.parts, fates, strict=True):
+        for part, judged in zip(batch.parts, fates or [()] * len(batch.parts), strict=True):
             stays = [place for what, place in judged if what in (Fate.STAY, Fate.AGAIN)]
             rest = self._rest(part, stays, verdicts, stuck)
             for again in (part.messages[place].offset() or 0 for what, place in judged if what is Fate.AGAIN):
@@ -325,7 +311,7 @@ class StreamEvents:
 
     def _rest(self, part: RecordPart, stays: Sequence[int], verdicts: "GivenVerdicts | None", stuck: bool) -> float:
         if stuck and stays:
-            self._partitions.rest(part.handed.partition)
+            self.partitions.rest(part.handed.partition)
             return 0.0
         part.handed.partition.rests = 0
         if verdicts is None:
@@ -334,31 +320,31 @@ class StreamEvents:
 
     def _close_part(self, part: RecordPart, stays: Sequence[int], rest: float) -> bool:
         if not stays:
-            return self._partitions.close(part.handed, part.handed.messages, (), rest, empty=len(part.passed))
+            return self.partitions.close(part.handed, part.handed.messages, (), rest, empty=len(part.passed))
         staying = {part.messages[place].offset() for place in stays}
         closed = [m for m in part.handed.messages if m.offset() not in staying]
         kept = [part.messages[place] for place in stays]
-        return self._partitions.close(part.handed, closed, kept, rest, empty=len(part.passed))
+        return self.partitions.close(part.handed, closed, kept, rest, empty=len(part.passed))
 
     # Other ways out
 
     def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:
         """As rows whose worker died with them once: a table lane claims them apart, down to the one at fault."""
-        batch = self._end(token)
+        batch = self._batches.pop(token, None)
         if batch is None:
             return Reclaim(0, 0, 0)
         ours = [part for part in batch.parts if not part.handed.partition.revoked]
         rows = [part.row(place, None, error) for part in ours for place in range(len(part.reads))]
         try:
-            self._records.store(rows)
+            self.records.store(rows)
         except Exception:
             self._close(batch, [[(Fate.STAY, p) for p in range(len(part.reads))] for part in batch.parts], stuck=True)
             raise
-        settled = self._close(batch, self._all_pass(batch))
+        settled = self._close(batch)
         return Reclaim(settled.kept, settled.kept, 0)
 
     def release(self, token: UUID) -> GivenBack:
-        batch = self._end(token)
+        batch = self._batches.pop(token, None)
         if batch is None:
             return GivenBack(0, 0)
         for part in batch.parts:
@@ -367,16 +353,14 @@ class StreamEvents:
 
     def unanswered(self, token: UUID) -> None:
         """Their partitions rest: the view cannot be read now."""
-        with self._lock:
-            batch = self._batches.get(token)
+        batch = self._batches.get(token)
         for part in batch.parts if batch else ():
-            self._partitions.rest(part.handed.partition)
+            self.partitions.rest(part.handed.partition)
         self.release(token)
 
     def renew(self, token: UUID) -> bool:
         """While one partition of the batch is still ours. What the others had is lost at the settle."""
-        with self._lock:
-            batch = self._batches.get(token)
+        batch = self._batches.get(token)
         return batch is not None and any(not part.handed.partition.revoked for part in batch.parts)
 
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
@@ -386,7 +370,7 @@ class StreamEvents:
     # What is asked of PostgreSQL
 
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
-        return self._records.deleted(events)
+        return self.records.deleted(events)
 
     def lately_done(self, types: Sequence[str], most: int) -> Sequence[Event]:
         """The table has none of them: only what this process has found counts."""
@@ -394,27 +378,20 @@ class StreamEvents:
 
     def last_version(self) -> int:
         with _not_waited_for():
-            return self._records.last_version()
+            return self.records.last_version()
 
     def raise_version(self, seen: int) -> int | None:
         with _not_waited_for():
-            return self._records.raise_version(seen)
+            return self.records.raise_version(seen)
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
-        with self._lock:
-            batch = self._batches.get(token)
+        batch = self._batches.get(token)
         upserts = [event for event in batch.events if event.op == UPSERT] if batch else []
-        return self._records.newer_deletes(upserts) if upserts else {}
-
-    # Batches
-
-    def _end(self, token: UUID) -> InFlight | None:
-        with self._lock:
-            return self._batches.pop(token, None)
+        return self.records.newer_deletes(upserts) if upserts else {}
 
     def _stay(self, part: RecordPart, messages: Sequence[Message]) -> None:
         closed = part.passed if messages is part.messages else ()
-        self._partitions.close(part.handed, closed, messages, 0.0)
+        self.partitions.close(part.handed, closed, messages, 0.0)
 
 
 Fates = Sequence[Sequence[tuple[Fate, int]]]  # of what does not simply pass
@@ -454,11 +431,6 @@ def _not_waited_for() -> Iterator[None]:
         yield
     except DatabaseDown as error:
         raise NotStored(error.detail) from error
-
-
-def _stored(part: RecordPart) -> RecordPart:
-    """It is closed with the batch, as what needs no work."""
-    return RecordPart(part.handed, (), (), [*part.passed, *part.messages])
 
 
 def _first_seen(part: RecordPart, seen: set[int]) -> int:

@@ -9,13 +9,12 @@ from outbox.daemon.lane import Lane
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Loop
 from outbox.daemon.projector import Projector
-from outbox.daemon.second_target import SecondTarget, StreamTarget
 from outbox.facts import Announce
 from outbox.kafka.consumer import StreamReader
 from outbox.kafka.events import SourceTime, StreamEvents
 from outbox.kafka.partitions import Partitions
 from outbox.kafka.records import PostgresRecords
-from outbox.ports import Clock
+from outbox.ports import Clock, Sink
 from outbox.store.events import PostgresEvents
 from outbox.store.pool import Database
 
@@ -24,18 +23,23 @@ MakeLane = Callable[[int, Claimer, Projector], Lane]
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """`lanes` come after the table lane. `tend`: once per second, beside what upkeep does."""
+    """`lanes` come after the table lane. `begin`: what PostgreSQL is asked before the first claim. `tend`: once per
+    second, beside what upkeep does."""
 
     lanes: Sequence[Lane]
     loops: dict[str, Loop]
+    begin: Callable[[], None]
     tend: Callable[[], None]
+    rewind: Callable[[], None]  # what is not committed is read again
 
 
 def streaming(
     settings: Settings,
     table: Claimer,
     projector: Projector,
-    second: SecondTarget,
+    *,
+    sink: Sink,
+    may_commit: Callable[[], bool],
     make_lane: MakeLane,
     database: Database,
     events: PostgresEvents,
@@ -45,9 +49,7 @@ def streaming(
     """Beside the table's claimer and projector, the same over records. They share the gate, the limits, the brakes and
     the judge: a pause is a pause for both."""
     records = PostgresRecords(database, events, owner=settings.worker.id, group=settings.kafka.group)
-    database_id = records.check()
     time = SourceTime(records.now, boottime)
-    time.tend()
     partitions = Partitions(clock, most_bytes=settings.kafka.prefetch_bytes, batch_size=settings.batch.size)
     store = StreamEvents(
         partitions,
@@ -55,7 +57,6 @@ def streaming(
         time.now,
         batch_bytes=settings.batch.bytes,
         most_open=settings.kafka.max_open_events,
-        database=database_id,
         routed=settings.kafka.record_form == "router",
         stopped_types=table.gate.types_stopped_by_operator,
     )
@@ -64,9 +65,10 @@ def streaming(
         projector,
         store=store,
         declarations=replace(projector.declarations, last_version=store.last_version),
-        sink=StreamTarget(second),
+        sink=sink,
         leases=leases,
         lookups=replace(projector.lookups, store=store),
+        higher=replace(projector.higher, store=store),
     )
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(store, table.gate, orders, Kinds(), announce, table.limit, boottime)
@@ -79,16 +81,19 @@ def streaming(
         client=settings.worker.id,
         wall_clock=time.now,
         wake=lambda: _wake(lanes),
-        may_commit=second.is_heard,
+        may_commit=may_commit,
         read_before=lambda topic_id: records.topic_before(settings.kafka.topic, topic_id),
     )
-    second.on_change_after_silence = reader.rewind
+
+    def begin() -> None:
+        store.database = records.check()
+        time.tend()
 
     def tend() -> None:
         time.tend()
         store.tend(settings.kafka.topic, clock())
 
-    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, tend)
+    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, begin, tend, reader.rewind)
 
 
 def _wake(lanes: Sequence[Lane]) -> None:

@@ -13,19 +13,13 @@ class OutOfOrder(ValueError):
 
 
 class OffsetLedger:
-    """One partition, from its assignment to its revocation. A new assignment is a new ledger, so what was handed out
-    before can close nothing in it."""
+    """One assignment of one partition: what was handed out before a new one can close nothing in it."""
 
-    __slots__ = ("_next", "_open")
+    __slots__ = ("_open", "next")
 
     def __init__(self, start: int) -> None:
         self._open: dict[int, None] = {}  # in ascending order, as they were handed out
-        self._next = start
-
-    @property
-    def next(self) -> int:
-        """The lowest offset that was never handed out."""
-        return self._next
+        self.next = start  # the lowest offset that was never handed out
 
     @property
     def open(self) -> int:
@@ -33,10 +27,10 @@ class OffsetLedger:
 
     def hand_out(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            if offset < self._next:
-                raise OutOfOrder(f"offset {offset} after {self._next - 1}")
+            if offset < self.next:
+                raise OutOfOrder(f"offset {offset} after {self.next - 1}")
             self._open[offset] = None
-            self._next = offset + 1
+            self.next = offset + 1
 
     def close(self, offsets: Iterable[int]) -> None:
         """Answered or stored. One that is not open is nobody's: a late answer changes nothing."""
@@ -46,4 +40,4 @@ class OffsetLedger:
 
     def committable(self) -> int:
         """Every record below it is answered or stored. What is committed is the next offset to be read."""
-        return next(iter(self._open), self._next)
+        return next(iter(self._open), self.next)

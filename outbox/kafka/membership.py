@@ -68,8 +68,7 @@ class Membership:
 
 
 def beside(call: Callable[[], T]) -> Future[T]:
-    """In a thread that may be left alone, for a call of the client that takes no time limit. The process does not wait
-    for it at its end."""
+    """In a thread for a call without a time limit. The process does not wait for it at its end."""
     answer: Future[T] = Future()
 
     def run() -> None:

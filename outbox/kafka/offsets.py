@@ -25,7 +25,6 @@ ORIGIN: Final = "__debezium.context.connectorLogicalName"  # `topic.prefix`, whe
 AGES_SECONDS: Final = 2.0  # for the ages of all partitions: a page that shows the rest is worth more than one of them
 POLL_SECONDS: Final = 0.2
 FETCH_BYTES: Final = 65_536  # of one partition at once; one record at least, whatever its size
-SILENT: Final = {"log_level": 0}  # what is met is raised
 _PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 T = TypeVar("T")
 
@@ -33,16 +32,9 @@ T = TypeVar("T")
 class KafkaOffsets:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
+        self.topic, self.group = settings.topic, settings.group
         self._client: Consumer | None = None
         self._refused: KafkaError | None = None
-
-    @property
-    def topic(self) -> str:
-        return self._settings.topic
-
-    @property
-    def group(self) -> str:
-        return self._settings.group
 
     def resting(self, open_events: Mapping[int, int]) -> Mapping[int, str]:
         waiting = OpenRows(self._settings.max_open_events)
@@ -96,7 +88,7 @@ class KafkaOffsets:
 
     def readers(self) -> Sequence[GroupReader]:
         """Ask after `read`, which waits for a coordinator that is still loading."""
-        admin = AdminClient(options(self._settings, client="offsets") | SILENT)
+        admin = AdminClient(options(self._settings, client="offsets"))
         answer = admin.describe_consumer_groups([self.group], request_timeout=ANSWER_SECONDS)[self.group]
         try:
             found = self._asked(lambda: answer.result(ANSWER_SECONDS + 1))
@@ -107,7 +99,7 @@ class KafkaOffsets:
         return [_reader(each, self.topic) for each in found.members]
 
     def _described(self, resource: ConfigResource) -> Mapping[str, Any]:
-        admin = AdminClient(options(self._settings, client="offsets") | SILENT)
+        admin = AdminClient(options(self._settings, client="offsets"))
         answer = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
         found: Mapping[str, Any] = self._asked(lambda: answer.result(ANSWER_SECONDS + 1))
         return found
@@ -161,7 +153,7 @@ class KafkaOffsets:
         """Made when it is first asked. It subscribes to nothing, so it is no member. `list_consumer_group_offsets` of
         the administrators' client says the same, but ended the process while a coordinator was loading (2.16)."""
         if self._client is None:
-            plain = options(self._settings, client="offsets") | SILENT
+            plain = options(self._settings, client="offsets")
             reading = {
                 "group.id": self.group,
                 "enable.auto.commit": False,

@@ -1,13 +1,11 @@
-"""Counts the open events of each partition, and says which have so many that they rest: the topic is the buffer, and
-not PostgreSQL. Pure."""
+"""Counts the open events of each partition: too many, and it rests, because the topic is the buffer. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
 
 
 class OpenRows:
-    """Between two counts of the rows only what was stored since is added: a partition may be over the limit by a batch
-    for each of its lanes, which is one."""
+    """Between two counts only what was stored is added: a partition may be over the limit by one batch."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -113,17 +113,9 @@ class Partitions:
 
     def assign(self, topic: str, number: int, start: Start, high: int, *, suspect: bool = False) -> None:
         with self._changed:
-            again_below = start.offset + self._span
-            ledger = OffsetLedger(start.offset)
+            first, ledger = start.offset, OffsetLedger(start.offset)
             self._of[number] = Partition(
-                topic,
-                number,
-                ledger,
-                again_below,
-                start.offset,
-                arrived=start.offset - 1,
-                high=high,
-                suspect=suspect,
+                topic, number, ledger, first + self._span, first, arrived=first - 1, high=high, suspect=suspect
             )
 
     def revoke(self, numbers: Iterable[int]) -> int:
@@ -201,6 +193,9 @@ class Partitions:
     def all(self) -> list[Partition]:
         with self._changed:
             return list(self._of.values())
+
+    def numbers(self) -> list[int]:
+        return [partition.number for partition in self.all()]
 
     def take_empty(self) -> int:
         """How many records without value and headers have passed since the last call."""
@@ -306,8 +301,7 @@ class Partitions:
             partition.rest_until = max(partition.rest_until, self._clock() + seconds)
 
     def rest(self, partition: Partition) -> None:
-        """Of a partition that needs PostgreSQL, which is down: longer each time, because each try costs its lane the
-        wait for a connection."""
+        """Rests a partition that needs PostgreSQL, which is down: longer each time, because each try costs its lane."""
         with self._changed:
             partition.rests += 1
             seconds = min(REST_SECONDS * 2.0 ** (partition.rests - 1), LONGEST_REST_SECONDS)

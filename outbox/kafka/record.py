@@ -41,8 +41,6 @@ Headers = Sequence[tuple[str, bytes | str | None]]
 
 
 class Message(Protocol):
-    """One record, as the client hands it over."""
-
     def topic(self) -> str | None: ...
     def partition(self) -> int | None: ...
     def offset(self) -> int | None: ...
@@ -370,8 +368,7 @@ def _kept(text: str) -> str:
 
 
 def _microseconds(value: bytes | None) -> float | None:
-    """A decimal number, or ISO 8601. What is neither says nothing of the event's age: it is checked as if it were
-    old."""
+    """A decimal number, or ISO 8601. What is neither says nothing of the age: it is checked as if it were old."""
     if value is None:
         return None
     try:

@@ -21,8 +21,7 @@ AGAIN_SECONDS: Final = 2.0  # after they did not get there once, so that a compa
 
 @dataclass(slots=True)
 class StreamMark:
-    """`late` says why the last waiting was in vain; empty where it was not. `unknown`: why it was not waited for what
-    the connector has not captured."""
+    """`late`: why the last waiting was in vain. `unknown`: why it did not wait for what is not captured."""
 
     offsets: StreamOffsets
     patience_seconds: float = field(default_factory=lambda: PATIENCE_SECONDS)

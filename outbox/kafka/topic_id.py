@@ -16,7 +16,7 @@ class TopicId:
 
     def __init__(self, settings: KafkaSettings, *, client: str) -> None:
         self._topic = settings.topic
-        self._options = options(settings, client=client) | {"log_level": 0}
+        self._options = options(settings, client=client)
         self._client: AdminClient | None = None
         self._asked: Future[Any] | None = None
         self.known = ""

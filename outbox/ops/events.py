@@ -16,9 +16,9 @@ from uuid import UUID
 from outbox.errors import NotFound, OutboxError, UsageError
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.document import Naming
 from outbox.policy.event import FANOUT, Status
 from outbox.policy.inputs import EventFilter
-from outbox.policy.naming import Naming
 from outbox.policy.redact import masked
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from uuid import UUID
 from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFound
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.document import Address, Naming
 from outbox.policy.drift import Key
-from outbox.policy.naming import Address, Naming
 from outbox.policy.repair_event import Reprojection, reprojection
 
 if TYPE_CHECKING:

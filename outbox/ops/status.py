@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from outbox.errors import NotPermitted, SchemaMismatch, StreamDown
 from outbox.facts import FanoutSample, SlotSample
+from outbox.policy.reindex import Rebuild
 from outbox.ports import OpenCounts, PartitionOffsets, StreamOffsets
 
 if TYPE_CHECKING:
@@ -137,11 +138,13 @@ class StatusDesk:
         backlog: PostgresBacklog,
         stream: StreamOffsets | None = None,
         unattached: Callable[[], Sequence[str]] = tuple,
+        rebuild: Callable[[], Rebuild | None] = lambda: None,
     ) -> None:
         self._overview = overview
         self._backlog = backlog
         self._stream = stream
         self._unattached = unattached
+        self._rebuild = rebuild
 
     def read(self) -> QueueStatus:
         """One reading. Raises SchemaMismatch where there is nothing that it could read."""
@@ -154,6 +157,7 @@ class StatusDesk:
         pauses = [dict(row) for row in self._overview.pauses()]
         types = by_type(self._overview.open_by_type(), self._overview.failed_by_type())
         stream = None if self._stream is None else self._read_stream(self._stream)
+        rebuild = self._rebuild()
         return QueueStatus(
             sentence=sentence(queue, workers, pauses, all_read=_is_read(stream)) + in_kafka(stream),
             schema=str(schema),
@@ -163,7 +167,7 @@ class StatusDesk:
             workers=workers,
             pauses=pauses,
             sampled_at=datetime.now(UTC),
-            rebuild=self._overview.rebuild(),
+            rebuild=None if rebuild is None or rebuild.is_over else rebuild.sentence,
             declared=self._overview.declared(),
             stream=stream,
             fanouts=self._backlog.fanouts(),

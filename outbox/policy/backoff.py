@@ -54,9 +54,8 @@ class LanePace:
     failures: int = 0
 
     def failed(self, random: float) -> float:
-        ceiling = min(MOST_PACE_SECONDS, self.cap_seconds, self.base_seconds * 2.0 ** min(self.failures, 30))
         self.failures += 1
-        return ceiling / 2 + random * ceiling / 2
+        return Backoff(self.base_seconds, min(MOST_PACE_SECONDS, self.cap_seconds)).delay(self.failures, random)
 
     def succeeded(self) -> None:
         self.failures = 0

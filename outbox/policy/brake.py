@@ -70,35 +70,3 @@ class Brake:
     @property
     def braked(self) -> int:
         return sum(track.on for track in self._tracks.values())
-
-
-@dataclass(slots=True)
-class LookupBrake:
-    """Half the entities gone at once looks like a broken view, not like deletes: then nothing is deleted."""
-
-    least: int = 50
-    _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
-    held: int = 0
-    _last_held: float = 0.0
-
-    def admit(self, looked_up: int, missing: int, now: float) -> bool:
-        """May these missing rows become deletes?"""
-        while self._seen and self._seen[0][0] <= now - WINDOW_SECONDS:
-            self._seen.popleft()
-        self._seen.append((now, looked_up, missing))
-        total = sum(n for _, n, _ in self._seen)
-        gone = sum(n for _, _, n in self._seen)
-        return missing == 0 or total < self.least or gone * 2 <= total
-
-    def hold(self, missing: int, now: float) -> bool:
-        """They wait. True: they are the first since it was off."""
-        first = not self.held
-        self.held, self._last_held = self.held + missing, now
-        return first
-
-    def released(self, now: float, *, let_fail: bool) -> int:
-        """How many it has held, once it is off again: like `Brake`'s fingerprints. 0: it is on, or was never."""
-        if not let_fail and now - self._last_held <= HOLD_SECONDS + WINDOW_SECONDS:
-            return 0
-        held, self.held = self.held, 0
-        return held

@@ -1,7 +1,7 @@
 """Owns the way from a reply of Elasticsearch to an outcome, by the table in `reply_rules`. Sends and stores nothing."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -99,12 +99,20 @@ def find(status: int, error: object) -> Rule:
     for cause in causes(error):
         error_type, text = str(cause.get("type") or ""), str(cause.get("reason") or "")
         for rule in RULES:
-            if rule.fits(status, error_type, text):
+            if _fits(rule, status, error_type, text):
                 return rule
     for rule in BY_STATUS:
-        if rule.fits(status, "", ""):
+        if _fits(rule, status, "", ""):
             return rule
     return NO_TYPE if status == 500 and not _type(error) else UNKNOWN
+
+
+def _fits(rule: Rule, status: int, error_type: str, text: str) -> bool:
+    return (
+        (not rule.statuses or status in rule.statuses)
+        and (not rule.types or error_type in rule.types.split())
+        and re.match(rule.starts, text, re.DOTALL) is not None
+    )
 
 
 def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUnknown | None) -> tuple[Rule, Failure]:
@@ -127,7 +135,7 @@ def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUn
 def by_aws(status: int, body: object) -> Rule | None:
     """The rule for a refusal of AWS itself, before OpenSearch; its text is in `message`, of either spelling."""
     said = (body.get("message") or body.get("Message")) if isinstance(body, Mapping) else None
-    return next((rule for rule in BY_AWS if rule.fits(status, "", said)), None) if isinstance(said, str) else None
+    return next((rule for rule in BY_AWS if _fits(rule, status, "", said)), None) if isinstance(said, str) else None
 
 
 def unreadable(what: str) -> Failure:
@@ -186,11 +194,5 @@ def _type(error: object) -> str:
 
 
 def _current(error: object) -> int | None:
-    for text in _reasons(error):
-        if found := _CURRENT.search(text):
-            return int(found[1])
-    return None
-
-
-def _reasons(error: object) -> Iterator[str]:
-    return (str(cause.get("reason") or "") for cause in causes(error))
+    found = (_CURRENT.search(str(cause.get("reason") or "")) for cause in causes(error))
+    return next((int(each[1]) for each in found if each), None)

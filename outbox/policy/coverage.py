@@ -121,17 +121,13 @@ def _missing(wanted: Sequence[Derived | NotDerived], there: Sequence[OpenAttachm
     derived = {(each.way.id_column, each.way.via) for each in wanted if isinstance(each, Derived)}
     found = {(each.id_column, each.via) for each in ways}
     by_hand = any(via is not None for _, via in found - derived)
-    unseen = () if any(not each.watched for each in ways) else _unseen(wanted, ways)
+    watched = {name for each in ways for name in each.watched}
+    every_column = any(not each.watched for each in ways)
+    unseen = () if every_column else tuple(sorted({name for each in wanted for name in each.columns} - watched))
     table = f"{relation.schema}.{relation.quoted}"
     if not ways or (not by_hand and derived - found):
         return MissingWay(table, kind, ())
     return MissingWay(table, kind, unseen) if unseen else None
-
-
-def _unseen(wanted: Sequence[Derived | NotDerived], ways: Sequence[OpenAttachment]) -> tuple[str, ...]:
-    """Columns that the view reads for this type, and that its attachments do not watch."""
-    watched = {name for each in ways for name in each.watched}
-    return tuple(sorted({name for each in wanted for name in each.columns} - watched))
 
 
 def told(view: str, names: Sequence[str]) -> str:

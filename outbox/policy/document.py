@@ -1,12 +1,12 @@
-"""Which document an event means, which events are refused before anything is sent, and which of several events of one
-document is. Reads one byte of a payload."""
+"""Which document an entity and an event mean, which events are refused before anything is sent, and which of several
+events of one document is. Reads one byte of a payload."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from outbox.policy.event import DELETE, OPS, REFRESH, Event
-from outbox.policy.naming import Address, Naming
+from outbox.policy.drift import Key
+from outbox.policy.event import DELETE, OPS, ORDER, REFRESH, Event
 from outbox.policy.outcome import Code, Failure, Reason
 from outbox.policy.redact import fingerprint
 
@@ -21,6 +21,42 @@ PAGE_BYTES: Final = 500 * INLINE_BYTES  # of verify and rebuild: a document that
 CUT_AT: Final = 2400  # characters, by the claim: it may have been longer
 UNREADABLE: Final = "unreadable: "  # begins the op of a record that is no event; what follows is its class
 _WHITE: Final = b" \t\r\n"
+
+
+class Address(NamedTuple):
+    """Where a document lives. Routing belongs to it: one `_id` under two routings is two documents."""
+
+    index: str  # type: ignore[assignment]
+    id: str
+    routing: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """`composed`: `entity_type:entity_id`, the default; otherwise the entity id alone, which does not tell the type."""
+
+    composed: bool
+    index_of: Callable[[str], str]
+
+    def id_of(self, key: Key) -> str:
+        return self.document_id(*key)
+
+    def prefix(self, entity_type: str) -> str:
+        """What stands before the entity id in the id of its document."""
+        return f"{entity_type}:" if self.composed else ""
+
+    def document_id(self, entity_type: str, entity_id: str) -> str:
+        return self.prefix(entity_type) + entity_id
+
+    def address(self, entity_type: str, entity_id: str, routing: str | None = None) -> Address:
+        return Address(self.index_of(entity_type), self.document_id(entity_type, entity_id), routing)
+
+    def keys_of(self, id: str, types: tuple[str, ...]) -> list[Key]:
+        """The entities that this id may mean: one, or one per type. None: no event of ours could have made it."""
+        if not self.composed:
+            return [Key(kind, id) for kind in types]
+        entity_type, colon, entity_id = id.partition(":")
+        return [Key(entity_type, entity_id)] if colon and entity_type and entity_id else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +76,26 @@ class Addressing:
         if event.op not in OPS:
             return refused(f"ValueError: Unknown outbox op: {event.op[:80]!r}", Code.PAYLOAD_UNSUPPORTED)
         if event.event_version < 0:
-            return refused("event_version is below 0; versions start at 0", Code.PRECONDITION_FAILED)
+            return precondition("event_version is below 0; versions start at 0")
         return self._bad_id(event) or _bad_names(event) or _bad_payload(event)
 
     def _bad_id(self, event: Event) -> Failure | None:
         if not event.entity_id:
-            return refused("entity_id is empty; every document needs an id", Code.PRECONDITION_FAILED)
+            return precondition("entity_id is empty; every document needs an id")
         if self.naming.composed and ":" in event.entity_type:
-            return refused(
-                "entity_type holds ':', which would make two entities share one document id",
-                Code.PRECONDITION_FAILED,
-            )
+            return precondition("entity_type holds ':', which would make two entities share one document id")
         size = len(self.naming.document_id(event.entity_type, event.entity_id).encode())
         if size > MAX_ID_BYTES:
             or_more = " or more" if size >= CUT_AT else ""
-            return refused(
-                f"the document id is {size} bytes{or_more}; Elasticsearch takes {MAX_ID_BYTES}",
-                Code.PRECONDITION_FAILED,
-            )
+            return precondition(f"the document id is {size} bytes{or_more}; Elasticsearch takes {MAX_ID_BYTES}")
         return None
 
 
 def _bad_names(event: Event) -> Failure | None:
     if len(event.entity_type.encode()) > MAX_TYPE_BYTES:
-        return refused(f"entity_type has over {MAX_TYPE_BYTES} bytes", Code.PRECONDITION_FAILED)
+        return precondition(f"entity_type has over {MAX_TYPE_BYTES} bytes")
     if event.routing is not None and len(event.routing.encode()) > MAX_ROUTING_BYTES:
-        return refused(f"routing has over {MAX_ROUTING_BYTES} bytes", Code.PRECONDITION_FAILED)
+        return precondition(f"routing has over {MAX_ROUTING_BYTES} bytes")
     return None
 
 
@@ -102,6 +132,10 @@ def refused(error: str, code: Code) -> Failure:
     return Failure(Reason.DETERMINISTIC, error, code, fingerprint(Reason.DETERMINISTIC, error))
 
 
+def precondition(error: str) -> Failure:
+    return refused(error, Code.PRECONDITION_FAILED)
+
+
 @dataclass(slots=True)
 class Stack:
     """The events of one document, newest on top. `viewed`: the view keeps its type, and all of them mean the same."""
@@ -113,8 +147,12 @@ class Stack:
     refused: int = 0  # so often a version that was drawn for it met a higher one
     wrote: list[tuple[str, int]] = field(default_factory=list)  # places with a routing, and the numbers there
 
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return (self.head, *self.older)
+
     def push(self, event: Event) -> None:
-        if event.order >= self.head.order:
+        if ORDER(event) >= ORDER(self.head):
             self.older.append(self.head)
             self.head = event
         else:
@@ -129,7 +167,7 @@ class Stack:
         is left."""
         if self.viewed or not self.older:
             return False
-        self.older.sort(key=lambda e: e.order)
+        self.older.sort(key=ORDER)
         self.head = self.older.pop()
         return True
 

@@ -161,8 +161,11 @@ class DriftReport:
         if len(self.first[finding.kind]) < SHOWN:
             self.first[finding.kind].append(finding)
         for name in finding.fields:
-            if name in self.fields or len(self.fields) < SHOWN:
-                self.fields[name] = self.fields.get(name, 0) + 1
+            self.count_field(name, 1)
+
+    def count_field(self, name: str, number: int) -> None:
+        if name in self.fields or len(self.fields) < SHOWN:
+            self.fields[name] = self.fields.get(name, 0) + number
 
     def cannot_read(self, key: Key, why: str) -> None:
         self.unreadable += 1
@@ -205,9 +208,8 @@ def finding_record(finding: DriftFinding) -> dict[str, Any]:
 
 
 def read_finding(record: Mapping[str, Any]) -> DriftFinding:
-    key = record["key"]
-    told = {**record, "kind": Kind(record["kind"]), "key": None if key is None else Key(*key)}
-    return DriftFinding(**{**told, "fields": tuple(record["fields"])})
+    key = None if record["key"] is None else Key(*record["key"])
+    return DriftFinding(**{**record, "kind": Kind(record["kind"]), "key": key, "fields": tuple(record["fields"])})
 
 
 def report_record(report: DriftReport) -> dict[str, Any]:
@@ -237,8 +239,7 @@ def add_record(report: DriftReport, record: Mapping[str, Any]) -> None:
             report.first[finding.kind].append(finding)
     report.first_unreadable += record["first_unreadable"][: SHOWN - len(report.first_unreadable)]
     for name, number in record["fields"].items():
-        if name in report.fields or len(report.fields) < SHOWN:
-            report.fields[name] = report.fields.get(name, 0) + number
+        report.count_field(name, number)
     for text in record["notes"]:
         report.note(text)
 

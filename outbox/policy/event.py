@@ -1,6 +1,7 @@
 """The event as a claim returns it, its states, and the one table of transitions. Holds no behaviour of the queue."""
 
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -49,10 +50,9 @@ class Event(NamedTuple):
     traceparent: str | None
     revision: int = 0  # of the declared entity types, at the claim; 0: a record, whose claim asked no database
 
-    @property
-    def order(self) -> tuple[int, int]:
-        """Which of two events of one entity is newer. Where the view keeps its type, all mean the same."""
-        return (self.event_version, self.seq)
+
+# Which of two events of one entity is newer. Where the view keeps its type, all mean the same.
+ORDER: Final = attrgetter("event_version", "seq")
 
 
 class Transition(NamedTuple):

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from outbox.policy.document import refused
+from outbox.policy.document import precondition
 from outbox.policy.event import Event
-from outbox.policy.outcome import Code, Failure
+from outbox.policy.outcome import Failure
 from outbox.policy.settle import Done, Released
 
 PAGE: Final = 2_000  # refreshes written by one statement, which then holds their places for about 30 ms
@@ -45,11 +45,11 @@ class Fanout(NamedTuple):
     def refusal(self) -> Failure | None:
         """Why it can never be expanded."""
         if self.number is None or self.via is None:
-            return _precondition("it names no attachment with a query: fan-outs are written by the triggers of attach")
+            return precondition("it names no attachment with a query: fan-outs are written by the triggers of attach")
         if self.keys is None:
-            return _precondition(f"it has no keys, or more than {KEY_BYTES} bytes of them")
+            return precondition(f"it has no keys, or more than {KEY_BYTES} bytes of them")
         if self.table is None:
-            return _precondition(f"the table {self.named} is gone; discard it, and run `outbox verify`")
+            return precondition(f"the table {self.named} is gone; discard it, and run `outbox verify`")
         return None
 
 
@@ -72,8 +72,4 @@ def query_failed(fanout: Fanout, sqlstate: str | None, said: str) -> Failure:
         "57014": "add an index that serves the query, then replay",
     }.get(sqlstate or "", "`outbox doctor` plans the query; attach the table with one that works, then replay")
     told = f"the query of --via of {fanout.named} failed: SQLSTATE {sqlstate or 'unknown'}, {said}: {remedy}"
-    return _precondition(told)
-
-
-def _precondition(error: str) -> Failure:
-    return refused(error, Code.PRECONDITION_FAILED)
+    return precondition(told)

@@ -187,10 +187,6 @@ class AuditFilter:
     since: datetime | None = _asked(read_time, _SINCE, "TIME")
     until: datetime | None = _asked(read_time, _UNTIL, "TIME")
 
-    @property
-    def is_empty(self) -> bool:
-        return not given(self)
-
 
 def given(asked: EventFilter | AuditFilter) -> dict[str, Any]:
     """What was asked for, as JSON may carry it: `read_...` of this gives the same filter."""

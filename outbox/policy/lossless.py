@@ -85,21 +85,11 @@ def compact(value: Any) -> str:
 
 def same(left: Any, right: Any) -> bool:
     """Equal in meaning: 1.10 and 1.1 are one number, the order of members does not count."""
-    if isinstance(left, Number) and isinstance(right, Number):
-        return left == right or _decimal(left) == _decimal(right) is not None
-    if isinstance(left, Members) and isinstance(right, Members):
-        ours, theirs = dict(left), dict(right)
-        return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key]) for key in ours)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    return type(left) is type(right) and bool(left == right)
-
-
-def _decimal(text: str) -> Decimal | None:
+    ours, theirs = compact(left), compact(right)
     try:
-        return Decimal(text)
-    except InvalidOperation:
-        return None
+        return ours == theirs or same_exact(read_exact(ours), read_exact(theirs))
+    except Unreadable:  # an exponent beyond all measure
+        return False
 
 
 # By value

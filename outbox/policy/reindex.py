@@ -42,16 +42,11 @@ OVER: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuild:
-    """One rebuild as it stands. `held`: a process works on it now."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongJob:
+    """What a rebuild and a backfill have in common. `held`: a process works on it now."""
 
     id: int
-    target: str
-    old_index: str
-    new_index: str
-    mapping: Mapping[str, Any] | None
-    step: str
     status: str
     cursor: Mapping[str, Any] | None
     total: int | None
@@ -64,9 +59,20 @@ class Rebuild:
     held: bool | None
     started_at: datetime
     updated_at: datetime
-    swapped_at: datetime | None
     finished_at: datetime | None
     error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuild(LongJob):
+    """One rebuild as it stands."""
+
+    target: str
+    old_index: str
+    new_index: str
+    mapping: Mapping[str, Any] | None
+    step: str
+    swapped_at: datetime | None
     mirrors: tuple[str, ...]
     revision: int
     broken: str | None
@@ -113,27 +119,12 @@ def next_index(target: str, names: Sequence[str]) -> str:
     return f"{target}-v{max(taken, default=1) + 1}"
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillRun:
-    """`held`: a process works on it now. `newer`: documents of which the index had a later version already."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillRun(LongJob):
+    """One backfill as it stands. `newer`: documents of which the index had a later version already."""
 
-    id: int
     entity_types: tuple[str, ...]
-    status: str
-    cursor: Mapping[str, Any] | None
-    total: int | None
-    written: int
     newer: int
-    refused: int
-    refusals: Sequence[Mapping[str, str]] | None
-    started_by: str
-    reason: str | None
-    owner: str | None
-    held: bool | None
-    started_at: datetime
-    updated_at: datetime
-    finished_at: datetime | None
-    error: str | None
 
     @property
     def done(self) -> int:

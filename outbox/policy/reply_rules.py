@@ -1,8 +1,8 @@
 """Owns the one table of what the refusals of Elasticsearch and OpenSearch mean. To add a name that was met, add it to a
 row here."""
 
-import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from outbox.policy.outcome import Reason
@@ -10,141 +10,101 @@ from outbox.policy.outcome import Reason
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Fits when all that it names fits: a status, a type of this cause, the beginning of its reason."""
+    """Fits when all that it names fits: a status, a type of this cause, the beginning of its reason. Anchored: a reason
+    quotes names and values of the document, and these must not choose their own class."""
 
-    name: str
     reason: Reason
+    name: str
     why: str
-    statuses: frozenset[int] = frozenset()
-    types: frozenset[str] = frozenset()
-    pattern: re.Pattern[str] | None = None
+    statuses: tuple[int, ...] = ()
+    types: str = ""  # parted by blanks
+    starts: str = ""  # a pattern
     away: bool = False  # never the document's doing: the index or the cluster is not there to write to
     contested: bool = False  # may be over in a moment, as another request's doing is: sent once more at once
     late: bool = False  # may be the doing of a short wait: sent once more with a longer one
 
-    def fits(self, status: int, error_type: str, text: str) -> bool:
-        return (
-            (not self.statuses or status in self.statuses)
-            and (not self.types or error_type in self.types)
-            and (self.pattern is None or self.pattern.match(text) is not None)
-        )
 
-
-def _rule(
-    name: str,
-    reason: Reason,
-    why: str,
-    *,
-    status: str = "",
-    types: str = "",
-    starts: str = "",
-    away: bool = False,
-    contested: bool = False,
-    late: bool = False,
-) -> Rule:
-    return Rule(
-        name=name,
-        reason=reason,
-        why=why,
-        statuses=frozenset(int(word) for word in status.split()),
-        types=frozenset(types.split()),
-        # Anchored: a reason quotes names and values of the document, and these must not choose their own class.
-        pattern=re.compile(starts, re.DOTALL) if starts else None,
-        away=away,
-        contested=contested,
-        late=late,
-    )
-
+auth, config = partial(Rule, Reason.ES_AUTH), partial(Rule, Reason.ES_CONFIG)
+down, document = partial(Rule, Reason.ES_5XX), partial(Rule, Reason.ES_REJECTED_DOCUMENT)
 
 # Read from the top, for the outermost cause first: so a document's fault stays its own, whatever it quotes.
 RULES: Final[tuple[Rule, ...]] = (
-    _rule(
+    auth(
         "credentials",
-        Reason.ES_AUTH,
         "no or wrong credentials: check ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD, or for a domain of"
         " AWS set ELASTIC_AWS_REGION",
-        status="401",
+        statuses=(401,),
     ),
-    _rule(
+    auth(
         "privileges",
-        Reason.ES_AUTH,
         "the key or role lacks a right on this index: docs/security.md has what it needs",
-        status="403",
+        statuses=(403,),
         types="security_exception",
     ),
-    _rule(
+    config(
         "security not ready",  # a text, not JSON; its filter says the same as a security_exception
-        Reason.ES_CONFIG,
         "OpenSearch's security plugin is not initialised: wait for its start, or run securityadmin once",
-        status="503",
+        statuses=(503,),
         starts="OpenSearch Security not initialized",
     ),
-    _rule(
+    down(
         "not recovered",
-        Reason.ES_5XX,
         "the cluster has no master, or has not recovered its state yet",
-        status="503",
+        statuses=(503,),
         types="cluster_block_exception",
         away=True,
     ),
-    _rule(
-        "blocked",
+    Rule(
         Reason.ES_BLOCKED,
+        "blocked",
         "a block forbids writes: one set by a person, or the disk's flood stage (a 429 that is no overload)",
         types="cluster_block_exception index_create_block_exception",
     ),
-    _rule(
-        "index missing",
+    Rule(
         Reason.ES_INDEX_MISSING,
+        "index missing",
         "the index or alias does not exist: run `outbox index create`",
         types="index_not_found_exception aliases_not_found_exception alias_not_found_exception",
     ),
-    _rule(
+    config(
         "index name",
-        Reason.ES_CONFIG,
         "the target's name is not allowed: check ELASTIC_INDEX and ELASTIC_INDEX_MAP",
         types="invalid_index_name_exception invalid_alias_name_exception",
     ),
-    _rule("closed", Reason.ES_CONFIG, "the index is closed: open it", types="index_closed_exception"),
-    _rule(
+    config("closed", "the index is closed: open it", types="index_closed_exception"),
+    config(
         "media type",
-        Reason.ES_CONFIG,
         "the server does not speak this client's protocol: use Elasticsearch 8 or 9, or OpenSearch 2 or 3",
         types="media_type_header_exception",
     ),
-    _rule(
+    config(
         "write index",
-        Reason.ES_CONFIG,
         "the alias has no write index: set is_write_index on one of its indices",
         types="illegal_argument_exception",
         starts="no write index is defined for alias",
     ),
-    _rule(
+    config(
         "shard limit",
-        Reason.ES_CONFIG,
         "the cluster may not open more shards: see cluster.max_shards_per_node",
         types="illegal_argument_exception validation_exception",
         starts=r"(Validation Failed: 1: )?this action would add \[",
     ),
-    _rule(
+    config(
         "data stream",
-        Reason.ES_CONFIG,
         "the target is a data stream, which takes no versions: write to an index",
         types="illegal_argument_exception",
         starts="only write ops with an op_type of create are allowed in data streams",
     ),
-    _rule(
+    config(
         "pipeline",
-        Reason.ES_CONFIG,
         "the index names an ingest pipeline that does not exist",
         types="illegal_argument_exception",
         starts=r"pipeline with id \[",
     ),
-    _rule(
+    down(
         # No overload: the threads of a node that is being stopped take nothing more. What is refused may quote a
         # document, so the end of the text decides, which is the server's own.
         "node stopping",
-        Reason.ES_5XX,
         "the node was being stopped, and was when this was sent a second time",
         types="es_rejected_execution_exception rejected_execution_exception",
         starts=r"rejected execution of .* \(shutdown\)\Z",
@@ -152,40 +112,36 @@ RULES: Final[tuple[Rule, ...]] = (
         contested=True,
         late=True,
     ),
-    _rule(
-        "pressure",
+    Rule(
         Reason.ES_429,
+        "pressure",
         "the search server is overloaded, or this document alone is too much for it",
         types="es_rejected_execution_exception rejected_execution_exception circuit_breaking_exception",
     ),
-    _rule(
+    document(
         "routing missing",
-        Reason.ES_REJECTED_DOCUMENT,
         "the mapping demands a routing and the event has none",
-        status="400",
+        statuses=(400,),
         types="routing_missing_exception",
     ),
-    _rule(
+    document(
         "not an object",  # a 500 on 8.14, a 400 on 9.4 (measured): the same document's fault
-        Reason.ES_REJECTED_DOCUMENT,
         "the document is not a JSON object",
         types="not_x_content_exception",
     ),
-    _rule(
+    document(
         "contested field",  # one request brings a new field with 1, another with 1.5: the later of the two is refused
-        Reason.ES_REJECTED_DOCUMENT,
         "the field has another type in the mapping, and had when this was sent a second time: correct the document or"
         " the mapping, then replay",
-        status="400",
+        statuses=(400,),
         types="illegal_argument_exception",
         starts=r"mapper \[.*\] cannot be changed from type \[",
         contested=True,
     ),
-    _rule(
+    document(
         "document",
-        Reason.ES_REJECTED_DOCUMENT,
         "this document does not fit the mapping or a limit: correct it or the mapping, then replay",
-        status="400",
+        statuses=(400,),
         types="document_parsing_exception mapper_parsing_exception strict_dynamic_mapping_exception"
         " mapper_exception illegal_argument_exception action_request_validation_exception"
         " x_content_parse_exception x_content_e_o_f_exception parsing_exception parse_exception"
@@ -193,29 +149,26 @@ RULES: Final[tuple[Rule, ...]] = (
         " input_coercion_exception stream_constraints_exception max_bytes_length_exceeded_exception"
         " array_index_out_of_bounds_exception",
     ),
-    _rule(
+    down(
         "new field, no answer",  # within the wait that the request allows, the same one as for a missing primary
-        Reason.ES_5XX,
         "the master did not take a new field into the mapping in time",
         types="process_cluster_event_timeout_exception",
         away=True,
         late=True,
     ),
-    _rule(
+    down(
         "new field, not known to the shard",
-        Reason.ES_5XX,
         "the master took a new field into the mapping, and the shard did not know it in time",
-        status="500",
+        statuses=(500,),
         types="mapper_exception",
         starts="timed out while waiting for a dynamic mapping update",
         away=True,
         late=True,
     ),
-    _rule(
+    down(
         # Met while one node of three is restarted, within the moments in which the master notices and another copy
         # becomes the primary. Sent once more it waits for that; a shard without any copy says `unavailable`.
         "node leaving",
-        Reason.ES_5XX,
         "the node of the primary shard was leaving, and was when this was sent a second time",
         types="node_closed_exception node_not_connected_exception node_disconnected_exception"
         " retry_on_primary_exception shard_not_in_primary_mode_exception",
@@ -223,9 +176,8 @@ RULES: Final[tuple[Rule, ...]] = (
         contested=True,
         late=True,
     ),
-    _rule(
+    down(
         "unavailable",
-        Reason.ES_5XX,
         "the shard, its node or the master is not there now",
         types="unavailable_shards_exception no_shard_available_action_exception master_not_discovered_exception"
         " cluster_manager_not_discovered_exception not_master_exception not_cluster_manager_exception"
@@ -241,64 +193,56 @@ RULES: Final[tuple[Rule, ...]] = (
 # Asked when no cause is known: what a proxy, or a server without a body, says.
 BY_STATUS: Final[tuple[Rule, ...]] = (
     RULES[0],
-    _rule("too large", Reason.TOO_LARGE, "alone over http.max_content_length or a proxy's limit", status="413"),
-    _rule("forbidden", Reason.ES_AUTH, "the server or a proxy forbids this request", status="403"),
-    _rule("throttled", Reason.ES_429, "too many requests", status="429"),
-    _rule("request timeout", Reason.TIMEOUT, "the server or a proxy gave up waiting", status="408"),
-    _rule("server away", Reason.ES_5XX, "the server or a proxy has no answer now", status="502 503 504", away=True),
+    Rule(Reason.TOO_LARGE, "too large", "alone over http.max_content_length or a proxy's limit", statuses=(413,)),
+    auth("forbidden", "the server or a proxy forbids this request", statuses=(403,)),
+    Rule(Reason.ES_429, "throttled", "too many requests", statuses=(429,)),
+    Rule(Reason.TIMEOUT, "request timeout", "the server or a proxy gave up waiting", statuses=(408,)),
+    down("server away", "the server or a proxy has no answer now", statuses=(502, 503, 504), away=True),
 )
 # What the front of Amazon OpenSearch Service says as `message`, by AWS's documents: it was never asked. It quotes what
 # was signed, the session's token included, so it is not repeated.
 BY_AWS: Final[tuple[Rule, ...]] = (
-    _rule(
+    auth(
         "clock",
-        Reason.ES_AUTH,
         "AWS refuses the time of the signature: the clock of this machine is off by minutes. Synchronise it"
         " (timedatectl, chronyc)",
-        status="403",
+        statuses=(403,),
         starts="Signature (expired|not yet current)",
     ),
-    _rule(
+    auth(
         "signature",
-        Reason.ES_AUTH,
         "AWS calculated another signature: the secret key does not belong to the key id, or a proxy changes path, host"
         " or body. Correct the credentials, and let ELASTIC_URL be the domain's own endpoint",
-        status="403",
+        statuses=(403,),
         starts="The request signature we calculated does not match",
     ),
-    _rule(
+    auth(
         "region",
-        Reason.ES_AUTH,
         "the signature is for another region or service: correct ELASTIC_AWS_REGION or ELASTIC_AWS_SERVICE",
-        status="403",
+        statuses=(403,),
         starts="Credential should be scoped to",
     ),
-    _rule(
+    auth(
         "AWS credentials",
-        Reason.ES_AUTH,
         "AWS does not know these credentials, or they have expired: renew them, and restart if they are in a file or in"
         " the environment",
-        status="403",
+        statuses=(403,),
         starts="The security token included in the request is",
     ),
-    _rule(
+    auth(
         "not signed",
-        Reason.ES_AUTH,
         "the domain takes signed requests only: set ELASTIC_AWS_REGION",
-        status="403",
+        statuses=(403,),
         starts="User: anonymous is not authorized|Missing Authentication Token",
     ),
-    _rule(
+    auth(
         "access policy",
-        Reason.ES_AUTH,
         "AWS does not let this identity do this: allow es:ESHttpGet, ESHttpHead, ESHttpPost and ESHttpPut in its policy"
         " or in the domain's",
-        status="403",
+        statuses=(403,),
         starts=r"User: \S+ is not authorized to perform",
     ),
 )
-NO_TYPE: Final = _rule("server error", Reason.ES_5XX, "the server failed and named no type of error", status="500")
-UNKNOWN: Final = _rule("unknown", Reason.UNKNOWN, "no rule knows this: tried again up to the limit, and counted")
-OUR_REQUEST: Final = _rule(
-    "our request", Reason.ES_CONFIG, "the whole request was refused: a bug or a setting, never the rows' fault"
-)
+NO_TYPE: Final = down("server error", "the server failed and named no type of error", statuses=(500,))
+UNKNOWN: Final = Rule(Reason.UNKNOWN, "unknown", "no rule knows this: tried again up to the limit, and counted")
+OUR_REQUEST: Final = config("our request", "the whole request was refused: a bug or a setting, never the rows' fault")

@@ -105,7 +105,9 @@ def settle(
         case Failure(failure_class=FailureClass.DETERMINISTIC):
             return Failed(outcome, DeadReason.NON_RETRYABLE)
         case Failure(whole=True) if not retry.outage_spends_attempts:
-            return _waiting(outcome, random) if outcome.shard else Released(outcome.reason)
+            if not outcome.shard:
+                return Released(outcome.reason)
+            return Released(outcome.reason, SHARD_PAUSE_SECONDS * (1 + random()), outcome)
         case Failure(failure_class=FailureClass.TRANSIENT, moving=True):
             return Released(outcome.reason, MOVING_PAUSE_SECONDS * (1 + random()), outcome)
         case Failure(second=False) if event.attempts >= retry.limit(event):
@@ -144,7 +146,3 @@ def braked(failure: Failure) -> Released:
 def view_away(failure: Failure) -> Released:
     """For an event whose document cannot be looked up now."""
     return Released(failure.reason, VIEW_PAUSE_SECONDS, failure)
-
-
-def _waiting(failure: Failure, random: Callable[[], float]) -> Released:
-    return Released(failure.reason, SHARD_PAUSE_SECONDS * (1 + random()), failure)

@@ -82,8 +82,7 @@ def _by_sqlalchemy(connection: Any, call: ProducerCall) -> UUID:
 
 
 def require_transaction(connection: Any, kind: ConnectionKind) -> None:
-    """Of SQLAlchemy's connection, whose driver says so itself. It begins a transaction with its first statement, unless
-    the driver is in autocommit."""
+    """SQLAlchemy begins one with its first statement, unless its driver is in autocommit."""
     require_postgresql(connection.dialect.name)
     if getattr(connection.connection.dbapi_connection, "autocommit", False) is True:
         raise refuse_autocommit(kind)

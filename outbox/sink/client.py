@@ -44,8 +44,6 @@ class NotAccepted(OutboxError):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP reply with any status and any content."""
-
     status: int
     headers: Mapping[str, str]
     raw: bytes
@@ -84,6 +82,10 @@ class NoReply:
     sent: bool = True
     elsewhere: bool = False
     unidentified: bool = False  # because of what the server is, or because nobody says or may know it
+
+    @property
+    def content(self) -> None:
+        return None
 
     def error(self) -> OutboxError:
         """The same for commands."""
@@ -147,8 +149,7 @@ class Elastic:
     _doubtful: bool = field(default=False, init=False)  # a reply came that the known product does not give
 
     def server(self, seconds: float | None = None) -> Server | Failure:
-        """What the server is: asked before the first write, and again after a reply that makes it doubtful. A failure
-        is not remembered."""
+        """What the server is: asked before the first write, and when a reply makes it doubtful. Keeps no failure."""
         if self._server is not None and not self._doubtful:
             return self._server
         reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
@@ -222,6 +223,23 @@ class Elastic:
         if isinstance(reply, NoReply):
             raise reply.error()
         return reply
+
+    def content(
+        self,
+        method: str,
+        target: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        refused: type[OutboxError],
+        missing_is_fine: bool = False,
+    ) -> dict[str, Any]:
+        """The object in its reply, for commands: raises `refused` where it says no."""
+        reply = self.ask(method, target, body)
+        if reply.status == 404 and missing_is_fine:
+            return {}
+        if (found := reply.content) is None:
+            raise reply.refusal(refused)
+        return found
 
     def _exchange(
         self, method: str, target: str, body: bytes | None = None, seconds: float | None = None
@@ -309,10 +327,5 @@ def _no_reply(error: Exception) -> NoReply:
             return NoReply(whole(Reason.UNKNOWN, f"{type(error).__name__}: {error}"))
 
 
-def dumps(value: object) -> bytes:
-    return orjson.dumps(value)
-
-
 def quoted(name: str) -> str:
-    """A name as one part of a path."""
     return quote(name, safe="")

@@ -1,5 +1,4 @@
-"""Reads what Elasticsearch holds: versions, also of deleted documents, and one document as its exact text.
-It changes no document."""
+"""Reads what Elasticsearch holds: versions, also of deleted documents, and one document as its exact text."""
 
 import json
 from collections.abc import Sequence
@@ -9,10 +8,10 @@ import orjson
 
 from outbox.errors import ElasticsearchDown, OutboxError
 from outbox.policy.classify import classify_item
-from outbox.policy.naming import Address
+from outbox.policy.document import Address
 from outbox.policy.outcome import Stale
 from outbox.policy.redact import summary
-from outbox.sink.client import Elastic, NoReply, dumps, quoted
+from outbox.sink.client import Elastic, NoReply, quoted
 
 MOST_PER_REQUEST: Final = 1_000
 _MGET: Final = "/_mget?_source=false&filter_path=docs._version,docs.found,docs.error.type"
@@ -24,19 +23,16 @@ def versions(elastic: Elastic, addresses: Sequence[Address], *, seconds: float =
     found: list[int | None] = []
     for start in range(0, len(addresses), MOST_PER_REQUEST):
         part = addresses[start : start + MOST_PER_REQUEST]
-        reply = elastic.call("POST", _MGET, dumps({"docs": [_doc(each) for each in part]}), seconds=seconds)
-        if isinstance(reply, NoReply) or reply.status != 200 or not isinstance(reply.body, dict):
-            return None
-        docs = reply.body.get("docs")
+        asked = {"docs": [_named(each.id, each.routing, _index=each.index) for each in part]}
+        docs = (elastic.call("POST", _MGET, orjson.dumps(asked), seconds=seconds).content or {}).get("docs")
         if not isinstance(docs, list) or len(docs) != len(part):
             return None
         found += [_version_held(doc) for doc in docs]
     return found
 
 
-def _doc(address: Address) -> dict[str, str]:
-    routing = {} if address.routing is None else {"routing": address.routing}
-    return {"_index": address.index, "_id": address.id, **routing}
+def _named(id: str, routing: str | None, **about: object) -> dict[str, object]:
+    return {"_id": id, **about} if routing is None else {"_id": id, "routing": routing, **about}
 
 
 def _version_held(doc: Any) -> int | None:
@@ -58,22 +54,14 @@ def tombstones(elastic: Elastic, index: str, ids: Sequence[tuple[str, str | None
     """
     if not ids:
         return []
-    lines = [dumps({"delete": _delete(id, routing)}) for id, routing in ids]
+    no_version = {"version": 0, "version_type": "external"}
+    lines = [orjson.dumps({"delete": _named(id, routing, **no_version)}) for id, routing in ids]
     reply = elastic.ask("PUT", f"/{quoted(index)}/_bulk?filter_path={_BULK_FILTER}", b"\n".join([*lines, b""]))
     body = reply.body
     if reply.status >= 300 or not isinstance(body, dict) or len(body.get("items", ())) != len(ids):
         raise CannotAsk(f"{reply.status} {summary(body.get('error') if isinstance(body, dict) else body)}")
-    return [_version_remembered(item["delete"]) for item in body["items"]]
-
-
-def _delete(id: str, routing: str | None) -> dict[str, object]:
-    about: dict[str, object] = {"_id": id, "version": 0, "version_type": "external"}
-    return about if routing is None else {**about, "routing": routing}
-
-
-def _version_remembered(item: dict[str, object]) -> int | None:
-    outcome = classify_item("delete", item)
-    return outcome.current if isinstance(outcome, Stale) else None
+    outcomes = (classify_item("delete", item["delete"]) for item in body["items"])
+    return [outcome.current if isinstance(outcome, Stale) else None for outcome in outcomes]
 
 
 # A console page waits for this; projection does not.
@@ -91,11 +79,7 @@ def read_document(elastic: Elastic, index: str, id: str, routing: str | None) ->
         return None
     if reply.status != 200 or not reply.raw:
         raise ElasticsearchDown(f"its reply is {reply.status}")
-    return _version(reply.raw), _source(reply.raw)
-
-
-def _version(reply: bytes) -> int:
-    return int(orjson.loads(reply).get("_version", 0))
+    return int(orjson.loads(reply.raw).get("_version", 0)), _source(reply.raw)
 
 
 def _source(reply: bytes) -> bytes:

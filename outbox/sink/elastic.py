@@ -118,20 +118,20 @@ def _put(outcomes: list[Outcome], places: Sequence[int], found: Sequence[Outcome
         outcomes[place] = outcome
 
 
+@dataclass(eq=False)
 class _Write:
     """The requests of one index."""
 
-    def __init__(
-        self, sink: ElasticSink, actions: Sequence[BulkAction], seconds: float, until: float, *, patient: bool = False
-    ) -> None:
-        self._sink = sink
-        self._actions = actions
-        self._seconds = seconds
-        self._until = until
-        self._index = actions[0].index
-        self._encoded = Encoded(actions)
+    sink: ElasticSink
+    actions: Sequence[BulkAction]
+    seconds: float
+    until: float
+    patient: bool = False
+
+    def __post_init__(self) -> None:
+        self._index = self.actions[0].index
+        self._encoded = Encoded(self.actions)
         self._target = Target()
-        self._patient = patient
         self._hurried = False
         self._sent = False
 
@@ -146,12 +146,12 @@ class _Write:
     def _search(self, away: Failure | None) -> Search:
         search = Search(
             send=self._send,
-            answers=self._sink.targets.answers,
-            enough=lambda: self._sink.clock() >= self._until,
-            outcomes=[_FORGOTTEN] * len(self._actions),
+            answers=self.sink.targets.answers,
+            enough=lambda: self.sink.clock() >= self.until,
+            outcomes=[_FORGOTTEN] * len(self.actions),
             away=away or self._probe_target(),
         )
-        search.run(self._encoded.portions(self._sink.batch_bytes, max(1, self._sink.batch_items())))
+        search.run(self._encoded.portions(self.sink.batch_bytes, max(1, self.sink.batch_items())))
         return search
 
     def _send_again(self, search: Search) -> None:
@@ -163,27 +163,28 @@ class _Write:
         leaving until another copy of it is the primary. The last refusal is its verdict.
         """
         late = self._hurried
-        for wait in self._sink.elastic.dialect.new_field_waits:
+        for wait in self.sink.elastic.dialect.new_field_waits:
             failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
             places = [place for place, failure in failures if failure.contested or (late and failure.late)]
             if not places:
                 return
             if wait:
-                self._sink.rest(wait)
+                self.sink.rest(wait)
             late = False
-            actions = [self._actions[place] for place in places]
-            again = _Write(self._sink, actions, self._seconds, self._until, patient=True)._search(search.away)
+            actions = [self.actions[place] for place in places]
+            again = _Write(self.sink, actions, self.seconds, self.until, patient=True)._search(search.away)
             for place, outcome in zip(places, again.outcomes, strict=True):
                 search.outcomes[place] = outcome
             search.away, search.pressure = again.away, search.pressure or again.pressure
 
     def _probe_target(self) -> Failure | None:
         """Product and alias, queried once per process; nothing is sent to a server of another product."""
-        targets = self._sink.targets
-        known = targets.known(self._index, seconds=self._seconds)
-        if isinstance(known, Target) and known.alias and all(action.body is None for action in self._actions):
+        targets = self.sink.targets
+        seen = targets.seen.get(self._index)
+        known = seen if seen and seen.exists else targets.known(self._index, seconds=self.seconds)
+        if isinstance(known, Target) and known.alias and all(action.body is None for action in self.actions):
             # Elasticsearch creates a missing index for a bulk of deletes, whatever `require_alias` says (measured).
-            known = targets.known(self._index, fresh_seconds=FRESH_SECONDS, seconds=self._seconds)
+            known = targets.known(self._index, fresh_seconds=FRESH_SECONDS, seconds=self.seconds)
             if isinstance(known, Target) and not known.exists:
                 return whole(Reason.ES_INDEX_MISSING, f"the alias [{self._index}] is gone")
         if isinstance(known, Failure):
@@ -193,17 +194,17 @@ class _Write:
 
     def _send(self, start: int, stop: int) -> Answer:
         body = self._encoded.body(start, stop)
-        wait = SHARD_WAIT_SECONDS if self._patient else self._sink.shard_wait_seconds(self._index)
+        wait = SHARD_WAIT_SECONDS if self.patient else self.sink.shard_wait_seconds(self._index)
         self._hurried = self._hurried or wait < SHARD_WAIT_SECONDS
         path = address(
-            self._index, require_alias=self._target.alias, deadline_seconds=self._seconds, shard_wait_seconds=wait
+            self._index, require_alias=self._target.alias, deadline_seconds=self.seconds, shard_wait_seconds=wait
         )
         self._sent = True
-        with self._sink.pending(self._index) as began:
-            seconds = min(self._seconds, max(self._until - began, 0.1))
-            reply = self._sink.elastic.call("PUT", path, body, seconds=seconds)
+        with self.sink.pending(self._index) as began:
+            seconds = min(self.seconds, max(self.until - began, 0.1))
+            reply = self.sink.elastic.call("PUT", path, body, seconds=seconds)
         answer = self._judge(reply, start, stop)
-        self._announce(answer, reply, len(body), self._sink.clock() - began)
+        self._announce(answer, reply, len(body), self.sink.clock() - began)
         return answer
 
     def _judge(self, reply: Reply | NoReply, start: int, stop: int) -> Answer:
@@ -211,11 +212,11 @@ class _Write:
             broke = reply.failure.reason in (Reason.CONNECT, Reason.TIMEOUT)
             return Lost(reply.failure, reply.sent, reply.elsewhere) if broke else reply.failure
         if reply.status >= 300:
-            verdict = classify_request(reply.status, reply.body, reply.headers, self._sink.unknown)
+            verdict = classify_request(reply.status, reply.body, reply.headers, self.sink.unknown)
             # A date is not read: no clock of a worker decides when an event is due.
             asked = retry_after_seconds(reply.headers.get("retry-after"))
             return replace(verdict, retry_after_seconds=asked) if asked and isinstance(verdict, Failure) else verdict
-        return read(reply.raw, self._actions[start:stop], self._sink.unknown)
+        return read(reply.raw, self.actions[start:stop], self.sink.unknown)
 
     def _tell(self, search: Search) -> None:
         """Large documents, always alone in their request, are judged; a target that refuses is asked about later."""
@@ -224,12 +225,12 @@ class _Write:
             if not isinstance(outcome, Failure):
                 continue
             if outcome.shard and not outcome.late:
-                self._sink.met_away(self._index)
+                self.sink.met_away(self._index)
             if outcome.failure_class is FailureClass.SYSTEMIC:
-                self._sink.targets.refused(self._index, outcome.reason)
+                self.sink.targets.refused(self._index, outcome.reason)
             elif search.away is None:
                 size = self._encoded.size(place)
-                search.outcomes[place] = self._sink.stubborn.judge(self._actions[place], size, outcome)
+                search.outcomes[place] = self.sink.stubborn.judge(self.actions[place], size, outcome)
 
     def _excuse(self, search: Search) -> None:
         """While one of several nodes goes or comes, a shard or the master is missing for seconds, and a read may find
@@ -241,10 +242,10 @@ class _Write:
             for place, failure in failures
             if failure.reason is Reason.ES_5XX or (not self._sent and failure.failure_class is FailureClass.TRANSIENT)
         ]
-        if not nobodys or not self._sink.elastic.is_restless():
+        if not nobodys or not self.sink.elastic.is_restless():
             return
         for place, failure in nobodys:
-            if self._sink.excused.add(self._actions[place]) <= MOST_EXCUSED:
+            if self.sink.excused.add(self.actions[place]) <= MOST_EXCUSED:
                 search.outcomes[place] = replace(failure, moving=True)
 
     def _look_behind_blocks(self, search: Search) -> None:
@@ -252,9 +253,9 @@ class _Write:
         blocked = [
             place for place, o in enumerate(search.outcomes) if isinstance(o, Failure) and o.reason is Reason.ES_BLOCKED
         ]
-        if not blocked or self._sink.elastic.dialect.forbids_auto_create:
+        if not blocked or self.sink.elastic.dialect.forbids_auto_create:
             return
-        why = self._sink.targets.probe(self._index)
+        why = self.sink.targets.probe(self._index)
         if why is not None and why.reason is Reason.ES_INDEX_MISSING:
             for place in blocked:
                 search.outcomes[place] = why
@@ -270,7 +271,7 @@ class _Write:
             result = "partial" if failures else "ok"
         else:
             result = "refused" if isinstance(reply, Reply) and reply.status >= 300 else "unknown"
-        self._sink.announce(BulkSent(result, items, failures, size, took, self._index))
+        self.sink.announce(BulkSent(result, items, failures, size, took, self._index))
 
 
 Span = tuple[int, int]

@@ -51,15 +51,8 @@ class _RequestDeadline(threading.local):
     at = float("inf")
     connected_at = float("inf")  # until when a new connection must be there
 
-    def remaining(self) -> float:
-        return self._until(self.at)
-
-    def remaining_to_connect(self) -> float:
-        return self._until(min(self.at, self.connected_at))
-
-    @staticmethod
-    def _until(at: float) -> float:
-        left = at - time.monotonic()
+    def remaining(self, *, connecting: bool = False) -> float:
+        left = (min(self.at, self.connected_at) if connecting else self.at) - time.monotonic()
         if left <= 0:
             raise TimeoutError("the request's deadline has passed")
         return min(max(left, _LEAST_SECONDS), 3600.0)
@@ -113,7 +106,7 @@ def _connect(host: str, port: int, options: Any) -> socket.socket:
         try:
             for option in options or ():
                 connection.setsockopt(*option)
-            connection.settimeout(_DEADLINE.remaining_to_connect())
+            connection.settimeout(_DEADLINE.remaining(connecting=True))
             connection.connect(address)
         except OSError as error:
             connection.close()

@@ -1,6 +1,7 @@
 """Creates an index that is safe to project to, and reads the versions of documents. It writes no document."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from outbox.errors import OutboxError
@@ -27,6 +28,7 @@ class ElasticIndices:
 
     def __init__(self, elastic: Elastic) -> None:
         self._elastic = elastic
+        self._ask = partial(elastic.content, refused=IndexRefused)
 
     def create(
         self,
@@ -72,12 +74,6 @@ class ElasticIndices:
             reply = self._ask("POST", f"/{quoted(index)}/_mget?_source=false", {"docs": docs})
             found.extend(doc.get("_version") if doc.get("found") else None for doc in reply["docs"])
         return found
-
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        reply = self._elastic.ask(method, path, body)
-        if (answer := reply.content) is None:
-            raise reply.refusal(IndexRefused)
-        return answer
 
 
 def _why_not(names: Sequence[str], kinds: Mapping[str, Leftover]) -> str:

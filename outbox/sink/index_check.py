@@ -37,8 +37,7 @@ class TargetCheck:
         ]
 
     def warn(self, names: Sequence[str], announce: Announce) -> bool:
-        """Announces the server and warnings about the targets, once per start. False: it did not answer, or nobody can
-        say what it is; call again later."""
+        """Announces the server and warnings about the targets. False: nobody can say what it is; call again later."""
         if not self._targets.answers() or isinstance(server := self._elastic.server(), Failure):
             return False
         announce(SinkIdentified(server.product, server.number))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, Final
 
-from outbox.sink.client import Elastic, NoReply, Reply, quoted
+from outbox.sink.client import Elastic, Reply, quoted
 
 _SECONDS: Final = 5.0
 
@@ -23,18 +23,13 @@ def leftover(elastic: Elastic, index: str, settings: Mapping[str, Any]) -> Lefto
     """Of one index with these flat settings. Asks the server only if the settings fit."""
     if not elastic.dialect.is_auto_created(settings):
         return Leftover.NO
-    aliases = _content(elastic.call("GET", f"/{quoted(index)}/_alias", seconds=_SECONDS))
+    aliases = elastic.call("GET", f"/{quoted(index)}/_alias", seconds=_SECONDS).content
     if aliases is None or index not in aliases:
         return Leftover.UNCOUNTED
     if aliases[index].get("aliases"):
         return Leftover.NO
-    return _by_count(elastic, index)
-
-
-def _by_count(elastic: Elastic, index: str) -> Leftover:
-    """Twice: what is not searchable yet counts too."""
-    if (number := _count(elastic, index)) == 0:
-        refreshed = _content(elastic.call("POST", f"/{quoted(index)}/_refresh", seconds=_SECONDS))
+    if (number := _count(elastic, index)) == 0:  # what is not searchable yet counts too
+        refreshed = elastic.call("POST", f"/{quoted(index)}/_refresh", seconds=_SECONDS).content
         number = None if refreshed is None or _failed(refreshed) else _count(elastic, index)
     if number is None:
         return Leftover.UNCOUNTED
@@ -46,14 +41,10 @@ def _count(elastic: Elastic, index: str) -> int | None:
     if isinstance(reply, Reply) and reply.status == 503:  # its shards are only being made
         elastic.call("GET", f"/_cluster/health/{quoted(index)}?wait_for_status=yellow&timeout=4s", seconds=_SECONDS)
         reply = elastic.call("GET", f"/{quoted(index)}/_count", seconds=_SECONDS)
-    found = _content(reply)
+    found = reply.content
     if found is None or _failed(found):
         return None
     return found["count"] if isinstance(found.get("count"), int) else None
-
-
-def _content(reply: Reply | NoReply) -> dict[str, Any] | None:
-    return reply.content if isinstance(reply, Reply) else None
 
 
 def _failed(found: Mapping[str, Any]) -> bool:

@@ -1,6 +1,7 @@
 """Owns the steps of a rebuild in Elasticsearch: new index, swap of the alias, removal. It writes no document."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from outbox.errors import Conflict, OutboxError
@@ -37,6 +38,7 @@ class RebuildRefused(OutboxError):
 class ElasticNewIndex:
     def __init__(self, elastic: Elastic) -> None:
         self._elastic = elastic
+        self._ask = partial(elastic.content, refused=RebuildRefused)
 
     # Reading
 
@@ -124,18 +126,6 @@ class ElasticNewIndex:
             {"add": {"index": new, "alias": target, "is_write_index": True, **carried}},
         ]
         self._ask("POST", "/_aliases", {"actions": actions})
-
-    # Requests
-
-    def _ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing_is_fine: bool = False
-    ) -> dict[str, Any]:
-        reply = self._elastic.ask(method, path, body)
-        if reply.status == 404 and missing_is_fine:
-            return {}
-        if (content := reply.content) is None:
-            raise reply.refusal(RebuildRefused)
-        return content
 
 
 def _template(index: str) -> str:

@@ -39,7 +39,6 @@ class NodeWatch:
         nodes: Mapping[str, DeadlineNode],
         login: Callable[[], str | None],
         announce: Announce = silent,
-        clock: Clock = time.monotonic,
         first: int = 0,
         targets: Sequence[str] = (),
     ) -> None:
@@ -47,7 +46,7 @@ class NodeWatch:
         self._names = tuple(nodes)
         self._login = login
         self._announce = announce
-        self.clock = clock
+        self.clock: Clock = time.monotonic
         self._round = RoundRobin(len(nodes), first)
         self._lock = threading.Lock()  # guards the round, the clusters and the thread
         self._begun = False
@@ -121,7 +120,6 @@ class NodeWatch:
             self._announce(NodeBack(self._names[place], seconds))
 
     def check(self) -> Iterator[Finding]:
-        """Every node, for people."""
         for place, name in enumerate(self._names):
             why, reply = self.ask(place)
             if isinstance(reply, NotSigned):

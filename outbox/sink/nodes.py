@@ -38,8 +38,6 @@ class OtherCluster(Broken):
 
 
 class Nodes(BaseNode):
-    """A node that is several."""
-
     def __init__(self, watch: NodeWatch) -> None:
         super().__init__(watch.nodes[0].config)
         self.watch = watch

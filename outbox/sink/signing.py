@@ -31,8 +31,7 @@ UNUSABLE: Final = (
 
 
 class AwsSigner:
-    """Safe for several lanes. Temporary credentials are renewed before they expire; keys in a file or in the
-    environment are read once."""
+    """Safe for several lanes. Renews temporary credentials before they expire; keys in a file are read once."""
 
     def __init__(self, region: str, service: str) -> None:
         # At debug level botocore logs what it signs, the session's token included.

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
 from outbox.policy.classify import Split, classify_request, unreadable, whole
 from outbox.policy.outcome import Failure, Reason
-from outbox.sink.client import Elastic, NoReply, Reply, dumps, quoted
+from outbox.sink.client import Elastic, NoReply, Reply, quoted
 from outbox.sink.leftover import Leftover, leftover
 
 PROBE_SECONDS: Final = 5.0
@@ -42,14 +44,14 @@ class Targets:
         self._elastic = elastic
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, Target] = {}
+        self.seen: dict[str, Target] = {}
         self._told: dict[str, Reason] = {}
 
     def known(
         self, name: str, *, fresh_seconds: float | None = None, seconds: float = PROBE_SECONDS
     ) -> Target | Failure:
         """The target, queried once; again if the cached answer is older than `fresh_seconds`."""
-        known = self._known.get(name)
+        known = self.seen.get(name)
         if known and not known.exists:
             fresh_seconds = FRESH_SECONDS  # a person may be creating it
         if known and (fresh_seconds is None or self._clock() - known.seen_at < fresh_seconds):
@@ -63,7 +65,7 @@ class Targets:
         """A write got this error: the next probe checks for it, and the cached target is dropped."""
         with self._lock:
             self._told[name] = reason
-            self._known.pop(name, None)
+            self.seen.pop(name, None)
 
     def answers(self) -> bool:
         """Whether the server answers at all. A refusal counts; a proxy without a server does not."""
@@ -90,7 +92,7 @@ class Targets:
             return failure
         with self._lock:
             self._told.pop(name, None)
-            self._known.pop(name, None)
+            self.seen.pop(name, None)
         return None
 
     def _without_write_index(self, name: str) -> Failure | None:
@@ -130,11 +132,9 @@ class Targets:
         """Every key of Elasticsearch may query its own privileges. None: there is no security, or no answer."""
         if not self._elastic.dialect.asks_privileges:
             return None
-        asked = {"index": [{"names": [name], "privileges": _PRIVILEGES}]}
-        reply = self._elastic.call("POST", "/_security/user/_has_privileges", dumps(asked), seconds=PROBE_SECONDS)
-        if not isinstance(reply, Reply) or reply.status != 200 or not isinstance(reply.body, dict):
-            return None
-        return bool(reply.body.get("has_all_requested"))
+        asked = orjson.dumps({"index": [{"names": [name], "privileges": _PRIVILEGES}]})
+        found = self._elastic.call("POST", "/_security/user/_has_privileges", asked, seconds=PROBE_SECONDS).content
+        return None if found is None else bool(found.get("has_all_requested"))
 
     def _unseen(self, name: str, failure: Failure) -> Target | Failure:
         """A missing index may be created by the write; a key that may not read metadata may still write."""
@@ -146,7 +146,7 @@ class Targets:
 
     def _remember(self, name: str, target: Target) -> Target:
         with self._lock:
-            self._known[name] = target
+            self.seen[name] = target
         return target
 
     def _ask(self, path: str, seconds: float = PROBE_SECONDS) -> Mapping[str, Any] | Failure:

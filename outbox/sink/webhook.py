@@ -6,9 +6,9 @@ import ssl
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from queue import Empty, SimpleQueue
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -45,8 +45,6 @@ def post(
 
 
 class _DeliveryDeadline:
-    """The deadline of one delivery."""
-
     def __init__(self, seconds: float) -> None:
         self._ends = time.monotonic() + seconds
 
@@ -116,24 +114,18 @@ def _resolved(host: str, port: int, deadline: _DeliveryDeadline) -> list[Any]:
     thread, because the process would wait for an executor's threads at its end."""
     if not _lookups.acquire(timeout=deadline.left()):
         raise TimeoutError
-    answer: SimpleQueue[list[Any] | OSError | ValueError] = SimpleQueue()
+    answer: Future[list[Any]] = Future()
 
     def look_up() -> None:
         try:
-            answer.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            answer.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, ValueError) as error:  # ValueError: a name that IDNA rejects
-            answer.put(error)
+            answer.set_exception(error)
         finally:
             _lookups.release()
 
     threading.Thread(target=look_up, name="webhook-lookup", daemon=True).start()
-    try:
-        found = answer.get(timeout=deadline.left())
-    except Empty:
-        raise TimeoutError from None
-    if isinstance(found, Exception):
-        raise found
-    return found
+    return answer.result(deadline.left())
 
 
 def _connected(addresses: list[Any], deadline: _DeliveryDeadline) -> socket.socket:

@@ -4,6 +4,7 @@ Deletes no row, tells no daemon, chooses no version.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, LiteralString
 from uuid import UUID
@@ -15,19 +16,16 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.inputs import EventFilter, given
 from outbox.policy.repair_event import RepairEvent, Reprojection
 from outbox.store import audit
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, event_where, typed
-from outbox.store.pool import Database, fetch_row
+from outbox.store.pool import fetch_row
 from outbox.store.queries import queries
 from outbox.store.schema.state import has_by_type
 
 Row = Mapping[str, Any]
 
 
-class PostgresDiscards:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("discards")
-
+class PostgresDiscards(TopicStore, topic="discards"):
     def discard(self, id: UUID, actor: Actor, reason: str) -> Row | str | None:
         """The row that was discarded; its state when it cannot be; None when nobody knows it."""
         with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
@@ -40,7 +38,7 @@ class PostgresDiscards:
 
     def tell(self, limit: int) -> Sequence[EventDiscarded]:
         """What has been discarded since a daemon last reported; each event to one caller alone."""
-        rows = self._database.fetch_all(self._sql["tell"], {"limit": limit})
+        rows = self._all("tell", limit=limit)
         return [
             EventDiscarded(id, kind, entity, by or "", why or "", batch) for id, kind, entity, by, why, batch in rows
         ]
@@ -68,11 +66,7 @@ def _entry(row: Row, actor: Actor, reason: str, batch_id: UUID | None) -> Entry:
     return Entry(Action.EVENT_DISCARDED, actor, reason, batch_id, *about, detail)
 
 
-class PostgresControls:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("controls")
-
+class PostgresControls(TopicStore, topic="controls"):
     def can_pause_a_type(self) -> bool:
         """Whether the indexes are there without which daemons cannot claim around one type."""
         with self._database.connection() as connection:
@@ -98,21 +92,10 @@ class PostgresControls:
             return row
 
 
-class PostgresEventWriter:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("requests")
-
+class PostgresEventWriter(TopicStore, topic="requests"):
     def ask(self, asked: Reprojection, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]:
         """The id and the version of the new event."""
-        named = {
-            "entity_type": asked.entity_type,
-            "entity_id": asked.entity_id,
-            "op": asked.op,
-            "version": asked.version,
-            "payload": asked.text,
-            "routing": asked.routing,
-        }
+        named = asdict(asked) | {"payload": asked.text}
         with self._database.transaction() as connection:
             row = connection.execute(typed(self._sql["ask"], entity_id_type(connection)), named).fetchone()
             assert row is not None

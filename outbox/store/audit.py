@@ -1,7 +1,7 @@
 """Writes, reads and prunes the audit. Decides nothing; the chain of hashes is PostgreSQL's own work (0009)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
@@ -12,8 +12,9 @@ from psycopg.rows import dict_row
 
 from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
 from outbox.policy.inputs import AuditFilter
+from outbox.store.base import TopicStore
 from outbox.store.filters import audit_where
-from outbox.store.pool import Database, fetch_rows
+from outbox.store.pool import fetch_rows
 from outbox.store.queries import queries
 
 READ_LIMIT_MS: Final = 3_000
@@ -42,13 +43,7 @@ def write(connection: Connection[Any], entries: Sequence[Entry]) -> None:
     connection.execute(queries("audit")["write"], named)
 
 
-class PostgresAudit:
-    """The chain of what people and daemons did."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("audit")
-
+class PostgresAudit(TopicStore, topic="audit"):
     def write(self, entries: Sequence[Entry]) -> None:
         """For an act that changes nothing in PostgreSQL itself."""
         with self._database.transaction() as connection:
@@ -57,12 +52,15 @@ class PostgresAudit:
     def page(self, asked: AuditFilter, before: int, limit: int) -> Sequence[Row]:
         where = audit_where(asked)
         named = {"before": before, "limit": limit, **where.parameters}
-        return self._database.rows(where.into(self._sql["page"]), named, within_ms=READ_LIMIT_MS)
+        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+            return fetch_rows(connection, where.into(self._sql["page"]), named)
 
     def count(self, asked: AuditFilter, most: int) -> int:
         where = audit_where(asked)
         with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
-            named = {"max_id": self._head(connection).id, "most": most, **where.parameters}
+            head = connection.execute(self._sql["head"]).fetchone()
+            assert head is not None
+            named = {"max_id": head[0], "most": most, **where.parameters}
             row = connection.execute(where.into(self._sql["count"]), named).fetchone()
             return int(row[0]) if row else 0
 
@@ -82,20 +80,20 @@ class PostgresAudit:
 
     def chain(self) -> Iterator[Link]:
         """The head, then every place in order, all from one snapshot."""
-        with self._database.transaction(read_only=True) as connection, self._cursor(connection) as cursor:
+        with (
+            self._database.transaction(read_only=True) as connection,
+            connection.cursor(name=f"audit_{uuid4().hex[:8]}", row_factory=dict_row) as cursor,
+        ):
             cursor.execute(self._sql["chain"])
             while rows := cursor.fetchmany(_ROWS_A_FETCH):
                 for row in rows:
                     yield Link(row["id"], row["hash"] or b"", row["prev_hash"], row["text"], row["first"])
 
     def head_id(self) -> int:
-        with self._database.connection() as connection:
-            return self._head(connection).id
+        return int(self._value("head"))
 
     def cutoff(self, seconds: float) -> datetime:
-        row = self._database.fetch_one(self._sql["cutoff"], {"seconds": seconds})
-        assert row is not None
-        found: datetime = row[0]
+        found: datetime = self._value("cutoff", seconds=seconds)
         return found
 
     def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> AuditPrunePreview:
@@ -107,36 +105,18 @@ class PostgresAudit:
 
     def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditPruneStep:
         """One transaction: the rows and the one that says who removed them go in together."""
-        before = order.before
         named = {
-            "before": before if asked.until is None else min(before, asked.until),
+            **asdict(asked),
+            "before": order.before if asked.until is None else min(order.before, asked.until),
             "after": after,
             "max_id": order.max_id,
             "limit": limit,
-            "entity_type": asked.entity_type,
-            "entity_id": asked.entity_id,
-            "trace_id": asked.trace_id,
-            "action": asked.action,
-            "actor": asked.actor,
-            "batch_id": asked.batch_id,
-            "since": asked.since,
             "by": order.actor.name,
             "role": order.actor.role,
             "source": order.actor.source,
             "reason": order.reason,
             "archived": order.archived,
         }
-        with self._database.transaction() as connection:
-            row = connection.execute(self._sql["prune_step"], named).fetchone()
+        row = self._one("prune_step", **named)
         removed, last = row or (0, None)
         return AuditPruneStep(removed, last if last is not None else after)
-
-    def _head(self, connection: Connection[Any]) -> Link:
-        row = connection.execute(self._sql["head"]).fetchone()
-        assert row is not None
-        return Link(row[0], row[1])
-
-    @contextmanager
-    def _cursor(self, connection: Connection[Any]) -> Iterator[Any]:
-        with connection.cursor(name=f"audit_{uuid4().hex[:8]}", row_factory=dict_row) as cursor:
-            yield cursor

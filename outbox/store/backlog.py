@@ -5,16 +5,15 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
-import psycopg
 from psycopg import Connection
 
 from outbox.errors import DatabaseDown
 from outbox.facts import FanoutSample, SlotSample, TypeBacklog
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
-from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
+from outbox.store.base import BoundedStore
+from outbox.store.pool import QueryCancelled, connect, fetch_rows, plan_with, translated
 from outbox.store.queries import queries
-from outbox.store.reindex import PostgresRebuilds
 from outbox.store.schema.state import check_schema
 
 # Counting a million open rows takes 85 ms after a vacuum, 600 after 300,000 were drained (measured); no more than that.
@@ -23,6 +22,7 @@ MOST_FAILED: Final = 100_000  # grouping these by reason reads the rows: 50 ms
 # Claims take from the low end, so what is in flight lies among these; 10,000 rows are 5 ms.
 HEAD_ROWS: Final = 10_000
 OTHER: Final = "other"
+MOST_LABELS: Final = 50  # types that are labels by their declaration: each is two series of each daemon
 
 # Estimates are wrong right after a flood; a Seq Scan over millions of done rows must not follow from that. No helpers
 # from parallel plans either: the sampler may take one core for a moment, never all of them.
@@ -75,13 +75,15 @@ class PostgresBacklog:
         return FanoutSample(**rows[0])
 
     def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, TypeBacklog]:
-        """One lane per configured type; what is left of the total is `other`."""
-        if not entity_types:
-            return {OTHER: TypeBacklog(total.lag, total.oldest_age_seconds, total.due)}
-        named = {"entity_types": list(entity_types), "most": MOST_COUNTED, "head": HEAD_ROWS}
+        """One lane per configured type, and per type of the first that were declared; what is left of the total is
+        `other`. Settings that name types need the twins anyway; without them all types are counted in one pass."""
         with self._bounded_read() as connection:
-            rows = connection.execute(self._sql["sample_lanes"], named).fetchall()
-            lanes = {name: TypeBacklog(lag, age, int(due)) for name, lag, age, due in rows}
+            declared = connection.execute(self._sql["labelled_types"], {"most_types": MOST_LABELS}).fetchall()
+            types = dict.fromkeys((*entity_types, *(name for (name,) in declared)), TypeBacklog(0, 0.0, 0))
+            named = {"entity_types": list(types), "most": MOST_COUNTED, "head": HEAD_ROWS, "most_types": None}
+            query = self._sql["sample_lanes"] if entity_types else queries("overview")["open_by_type"]
+            rows = connection.execute(query, named).fetchall() if types else ()
+            lanes = types | {name: TypeBacklog(sum(n), age, int(due)) for name, *n, age, due in rows if name in types}
             rest = _rest(total, lanes)
             age = connection.execute(self._sql["oldest_of_other_types"], named).fetchone() if rest.lag else None
         return lanes | {OTHER: TypeBacklog(rest.lag, age[0] if age else 0.0, rest.due)}
@@ -107,32 +109,20 @@ class PostgresBacklog:
     @contextmanager
     def _bounded_read(self) -> Iterator[Connection[Any]]:
         """A short read-only transaction whose settings end with it: nothing is left in a pooled server session."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._url, application="outbox sampler")
+        connection = self._connection
         try:
-            with self._own() as connection, translated(), _limited(), connection.transaction():
+            with translated(), connection.transaction():
                 connection.execute("set transaction read only")
-                limit = {"statement_timeout": f"{int(self._time_limit_seconds * 1000)}ms"}
-                for name, value in (SETTINGS | limit).items():
-                    connection.execute("select set_config(%s, %s, true)", [name, value])
+                plan_with(connection, SETTINGS)
+                plan_with(connection, {"statement_timeout": f"{int(self._time_limit_seconds * 1000)}ms"})
                 yield connection
-        except TookTooLong:
-            raise
+        except QueryCancelled as error:
+            raise TookTooLong(error.detail) from error
         except DatabaseDown:
             self.close()
             raise
-
-    @contextmanager
-    def _own(self) -> Iterator[Connection[Any]]:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._url, application="outbox sampler")
-        yield self._connection
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.errors.QueryCanceled as error:
-        raise TookTooLong(str(error).splitlines()[0]) from error
 
 
 def _rest(total: OpenCounts, lanes: Mapping[str, TypeBacklog]) -> TypeBacklog:
@@ -144,17 +134,13 @@ def _rest(total: OpenCounts, lanes: Mapping[str, TypeBacklog]) -> TypeBacklog:
 MOST_ROWS: Final = 100_000  # 100,000 rows by their types are read in 100 ms
 MOST_TYPES: Final = 200
 MOST_WORKERS: Final = 200
-WINDOW_SECONDS: Final = 10.0
+WINDOW: Final = timedelta(seconds=10)
 
 Row = Mapping[str, Any]
 
 
-class PostgresOverview:
+class PostgresOverview(BoundedStore, topic="overview"):
     """Rows as they are, named by their columns; what they mean is said in `ops`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("overview")
 
     def schema(self) -> SchemaState:
         with self._database.connection() as connection:
@@ -171,8 +157,7 @@ class PostgresOverview:
 
     def rate(self) -> float:
         """Events finished a second, over the last ten; at most 10,000, which is read in 30 ms."""
-        named = {"window": timedelta(seconds=WINDOW_SECONDS), "most": MOST_ROWS}
-        return self._number("finished_lately", **named) / WINDOW_SECONDS
+        return int(self._value("finished_lately", window=WINDOW, most=MOST_ROWS) or 0) / WINDOW.total_seconds()
 
     def workers(self) -> Sequence[Row]:
         return self._rows("workers", most=MOST_WORKERS)
@@ -180,25 +165,11 @@ class PostgresOverview:
     def pauses(self) -> Sequence[Row]:
         return self._rows("pauses")
 
-    def rebuild(self) -> str | None:
-        """What a rebuild that is not over is at, in words."""
-        newest = PostgresRebuilds(self._database, owner="status").newest()
-        return None if newest is None or newest.is_over else newest.sentence
-
     def last_seq(self) -> int:
-        return self._number("last_seq")
+        return int(self._value("last_seq") or 0)
 
     def open_up_to(self, seq: int) -> int:
-        return self._number("open_up_to", seq=seq, most=MOST_ROWS)
-
-    def _number(self, query: str, **named: object) -> int:
-        with bounded_read(self._database) as connection:
-            row = connection.execute(self._sql[query], named).fetchone()
-            return int(row[0]) if row else 0
-
-    def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with bounded_read(self._database) as connection:
-            return fetch_rows(connection, self._sql[query], named)
+        return int(self._value("open_up_to", seq=seq, most=MOST_ROWS) or 0)
 
 
 def open_events(connection: Connection[Any], topic: str, group: str) -> dict[int, int]:

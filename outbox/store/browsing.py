@@ -8,9 +8,9 @@ from uuid import UUID
 from outbox.errors import NotPermitted
 from outbox.policy.inputs import EventFilter
 from outbox.ports import EntityWait
+from outbox.store.base import BoundedStore
 from outbox.store.filters import TimeColumn, entity_id_type, event_where, text_of_id, typed
-from outbox.store.pool import BY_INDEX, Database, bounded_read, fetch_rows
-from outbox.store.queries import queries
+from outbox.store.pool import BY_INDEX, bounded_read, fetch_rows
 from outbox.store.schema.state import has_by_entity
 
 MOST_SHOWN_BYTES: Final = 1_048_576
@@ -21,23 +21,17 @@ SCAN_ROWS: Final = 10_000  # open rows that are searched for an entity: 10 ms
 Row = Mapping[str, Any]
 
 
-class PostgresBrowsing:
+class PostgresBrowsing(BoundedStore, topic="browsing"):
     """Rows as they are, named by their columns; json comes as the producer's own bytes."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("browsing")
 
     def event(self, id: UUID) -> Row | None:
         try:
-            found = self._rows("show", id=id, most_bytes=MOST_SHOWN_BYTES)
+            return self._row("show", id=id, most_bytes=MOST_SHOWN_BYTES)
         except NotPermitted:  # the reader's role
-            found = self._rows("show_without_payload", id=id)
-        return found[0] if found else None
+            return self._row("show_without_payload", id=id)
 
     def statuses(self, subjects: Collection[UUID | EntityWait]) -> Mapping[UUID | EntityWait, str]:
-        """Of those that can be seen: an event that is not committed yet is left out, and an entity where producers
-        write to the event log."""
+        """Leaves out what is not committed yet, and an entity where producers write to the event log."""
         ids = [each for each in subjects if isinstance(each, UUID)]
         found: dict[UUID | EntityWait, str] = {}
         if ids:
@@ -68,7 +62,7 @@ class PostgresBrowsing:
     def related(self, id: UUID, entity_type: str, entity_id: str) -> Sequence[Row]:
         """Other events of the entity. Without the entity index done upserts are not searched."""
         named = {"id": id, "entity_type": entity_type, "entity_id": entity_id, "most": MOST_RELATED, "scan": SCAN_ROWS}
-        with bounded_read(self._database) as connection:
+        with self._connection() as connection:
             query = "related_by_index" if has_by_entity(connection) else "related"
             return fetch_rows(connection, typed(self._sql[query], entity_id_type(connection)), named)
 
@@ -81,16 +75,21 @@ class PostgresBrowsing:
         return self._page("list_open", asked, "created_at", named)
 
     def failed_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
-        return self._page("list_failed", asked, "failed_at", _before(before, limit))
+        return self._page_before("list_failed", asked, "failed_at", before, limit)
 
     def done_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
-        return self._page("list_done", asked, "processed_at", _before(before, limit))
+        return self._page_before("list_done", asked, "processed_at", before, limit)
 
     def done_deletes_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
-        return self._page("list_done_deletes", asked, "processed_at", _before(before, limit))
+        return self._page_before("list_done_deletes", asked, "processed_at", before, limit)
 
     def discarded_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
-        return self._page("list_discarded", asked, "processed_at", _before(before, limit))
+        return self._page_before("list_discarded", asked, "processed_at", before, limit)
+
+    def _page_before(
+        self, query: str, asked: EventFilter, time: TimeColumn, before: tuple[datetime, UUID], limit: int
+    ) -> Sequence[Row]:
+        return self._page(query, asked, time, {"before_at": before[0], "before_id": before[1], "limit": limit})
 
     def _page(self, query: str, asked: EventFilter, time: TimeColumn, named: Mapping[str, object]) -> Sequence[Row]:
         with bounded_read(self._database, plans=BY_INDEX) as connection:
@@ -100,12 +99,3 @@ class PostgresBrowsing:
             return fetch_rows(
                 connection, where.into(self._sql[query]), {**named, **where.parameters, "id_text": id_text}
             )
-
-    def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with bounded_read(self._database) as connection:
-            return fetch_rows(connection, self._sql[query], named)
-
-
-def _before(before: tuple[datetime, UUID], limit: int) -> dict[str, object]:
-    at, id = before
-    return {"before_at": at, "before_id": id, "limit": limit}

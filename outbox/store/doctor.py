@@ -13,6 +13,7 @@ from outbox.policy.schema import SchemaStatus
 from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
 from outbox.store import plans
 from outbox.store.attach import installed
+from outbox.store.base import TopicStore
 from outbox.store.coverage import read_coverage
 from outbox.store.documents import asking_for
 from outbox.store.filters import entity_id_type, typed
@@ -20,7 +21,7 @@ from outbox.store.pool import Database, bounded_read, connect, fetch_rows, trans
 from outbox.store.pooler import is_between, shares_sessions
 from outbox.store.queries import queries
 from outbox.store.schema.state import read_status
-from outbox.store.view_shape import NEEDED_COLUMNS, ViewShape, read_shape
+from outbox.store.view_shape import NEEDED_COLUMNS, read_shape
 
 TIME_LIMIT_MS: Final = 5_000
 SAMPLE_ROWS: Final = 1_000
@@ -65,18 +66,16 @@ def require_primary(url: str, application: str) -> None:
         raise DatabaseDown(detail) from error
 
 
-class PostgresDoctor:
+class PostgresDoctor(TopicStore, topic="examination"):
     def __init__(self, database: Database, view: str, direct_url: str) -> None:
-        self._database = database
+        super().__init__(database)
         self._view = view
         self._direct_url = direct_url
-        self._sql = queries("examination")
-        self._lookups = queries("documents")
-        self._versions = queries("workers")
 
     def server(self) -> Row:
         """Without our own time limit, which would show in place of the role's."""
-        return self._database.rows(self._sql["server"])[0]
+        with self._database.connection() as connection:
+            return fetch_rows(connection, self._sql["server"])[0]
 
     def pooler(self) -> Pooled:
         with self._database.connection() as connection:
@@ -112,27 +111,27 @@ class PostgresDoctor:
 
     def view_columns(self) -> Mapping[str, str]:
         """The columns of the view with their types; empty where there is no view."""
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             return read_shape(connection, self._view).columns
 
     def coverage(self) -> Coverage:
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             return read_coverage(connection, self._view)
 
     def unsupported_ids(self) -> str | None:
         """The type of the view's ids, where they cannot name documents."""
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             ids = read_shape(connection, self._view).id
         return None if ids.supported else ids.declared
 
     def attachments(self) -> Sequence[AttachmentFacts]:
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             return installed.read_facts(connection, self._view)
 
     def event_log(self, slot: str) -> EventLogFacts | None:
         """None where there is no such table."""
         asked = queries("event_log")
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             about = dict(fetch_rows(connection, asked["installation"])[0])
             if not about.pop("has_table"):
                 return None
@@ -150,20 +149,19 @@ class PostgresDoctor:
 
     def needs_the_view(self) -> bool:
         """Whether one of the first open events has no payload of its own."""
-        return bool(self._rows("looked_up_open", most=SAMPLE_ROWS)[0]["exists"])
+        return bool(self._value("looked_up_open", most=SAMPLE_ROWS))
 
     def last_version(self) -> int:
-        """The last one that the sequence has given out."""
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             last = connection.execute(queries("events")["last_version"]).fetchone()
         return 0 if last is None else int(last[0])
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             last = connection.execute(queries("events")["last_version"]).fetchone()
             if last is not None and version <= last[0]:
                 return True
-            known = typed(self._versions["version_known"], entity_id_type(connection))
+            known = typed(queries("workers")["version_known"], entity_id_type(connection))
             named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
             return bool(connection.execute(known, named).fetchone() == (True,))
 
@@ -176,11 +174,10 @@ class PostgresDoctor:
         return None if row["given_out"] is None or row["given_out"] <= row["last"] else (row["last"], row["given_out"])
 
     def most_bytes(self) -> int:
-        return int(self._rows("most_bytes")[0]["most"])
+        return int(self._value("most_bytes"))
 
     def version_raised(self) -> Row | None:
-        found = self._rows("version_raised", most=SAMPLE_ROWS)
-        return found[0] if found else None
+        return self._row("version_raised", most=SAMPLE_ROWS)
 
     def equal_versions(self) -> Sequence[Row]:
         return self._rows("equal_versions", most=SAMPLE_ROWS)
@@ -190,34 +187,21 @@ class PostgresDoctor:
 
     def lookup_scans(self) -> Sequence[Row]:
         """Tables that a lookup of a batch reads as a whole, by PostgreSQL's own plan, with their number of rows."""
-        with self._bounded_read() as connection:
-            shape = self._whole(connection)
-            ids = [] if shape is None else [pair for pair in self._sample(connection) if shape.id.names(pair[1])]
-            if shape is None or not ids:
+        with self._connection() as connection:
+            shape = read_shape(connection, self._view)
+            if not (shape.columns.keys() >= NEEDED_COLUMNS and shape.id.supported):
                 return []
-            look_up = shape.query(self._lookups["look_up"])
-            return plans.whole_reads(connection, look_up, asking_for(ids, 0))
-
-    def _whole(self, connection: Connection[Any]) -> ViewShape | None:
-        """For the projector's own lookup; None where the view is not there, not whole, or its ids name no documents."""
-        shape = read_shape(connection, self._view)
-        return shape if shape.columns.keys() >= NEEDED_COLUMNS and shape.id.supported else None
+            ids = [pair for pair in self._sample(connection) if shape.id.names(pair[1])]
+            look_up = shape.query(queries("documents")["look_up"])
+            return plans.whole_reads(connection, look_up, asking_for(ids, 0)) if ids else []
 
     def _sample(self, connection: Connection[Any]) -> list[tuple[str, str]]:
         most = {"most": SAMPLE_LOOKUPS}
         rows = connection.execute(self._sql["sample_of_entities"], most).fetchall()
         if not rows:
-            of_view = sql.SQL(self._sql["sample_of_view"]).format(view=self._name)
-            rows = connection.execute(of_view, most).fetchall()
+            view = sql.Identifier(*self._view.split("."))
+            rows = connection.execute(sql.SQL(self._sql["sample_of_view"]).format(view=view), most).fetchall()
         return [(row[0], row[1]) for row in rows]
 
-    @property
-    def _name(self) -> sql.Identifier:
-        return sql.Identifier(*self._view.split("."))
-
-    def _bounded_read(self) -> AbstractContextManager[Connection[Any]]:
+    def _connection(self) -> AbstractContextManager[Connection[Any]]:
         return bounded_read(self._database, time_limit_ms=TIME_LIMIT_MS)
-
-    def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with self._bounded_read() as connection:
-            return fetch_rows(connection, self._sql[query], named)

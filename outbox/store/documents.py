@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
@@ -15,16 +16,17 @@ from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
 from outbox.policy.outcome import Code
 from outbox.ports import Clock, Document, Named
+from outbox.store.base import TopicStore
 from outbox.store.events import inline_bytes
 from outbox.store.parts import NOT_READ, LookupLimits, PartwiseRead, Suspects
-from outbox.store.pool import Database
-from outbox.store.queries import queries
-from outbox.store.view_shape import UnsupportedIds, ViewShape, read_shape
+from outbox.store.pool import Database, QueryCancelled
+from outbox.store.view_shape import TEXTS, UnsupportedIds, ViewShape, read_shape
 
 GONE = Document(None, None, None)
 UNREAD = Document(None, None, None, NOT_READ)
 PAGE_MS: Final = 60_000  # of many documents in key order, for nobody's lease
 KNOWN_SECONDS: Final = 60.0  # what the view is like is asked again after that
+_ENTITY_ID: Final = attrgetter("entity_id")
 # `Document(...)` without its frame in Python.
 _DOCUMENT: Final = cast(Callable[[tuple[Any, ...]], Document], partial(tuple.__new__, Document))
 
@@ -37,7 +39,7 @@ class Made(NamedTuple):
     queries: dict[str, sql.Composed]
 
 
-class ViewDocuments:
+class ViewDocuments(TopicStore, topic="documents"):
     """The view `search_documents(entity_type, entity_id, document)`, with `routing` if it has it."""
 
     def __init__(
@@ -50,13 +52,12 @@ class ViewDocuments:
         clock: Clock = time.monotonic,
         limits: LookupLimits = LookupLimits(),  # noqa: B008
     ) -> None:
-        self._database = database
+        super().__init__(database)
         self._batch_bytes = batch_bytes
         self._most_bytes = most_bytes  # of one document; of a larger one only the size is known
         self._view = view
         self._clock = clock
         self._limits = limits
-        self._sql = queries("documents")
         self._made: Made | None = None
         self._suspects = Suspects(clock)
 
@@ -75,9 +76,7 @@ class ViewDocuments:
 
     def draw(self) -> int:
         """In its own statement and transaction: the reads that follow see all that was committed before it."""
-        row = self._database.fetch_one(self._sql["draw"])
-        assert row is not None
-        return int(row[0])
+        return int(self._value("draw"))
 
     def types_in_view(self, types: Sequence[str]) -> set[str]:
         """Of these types, those that the view has an entity of. Raises DocumentsUnavailable."""
@@ -94,29 +93,36 @@ class ViewDocuments:
         before = self._made
         try:
             found = self._load(events, whole)
-            if before is None or not any(each.failure for each in found.values()) or not self._differs(before.shape):
+            if before is None or not any(each.failure for each in found.values()):
                 return found
+            with self._asking() as connection:
+                if self._make(connection).shape == before.shape:
+                    return found
         except DocumentsUnavailable as error:
             if before is None or not isinstance(error.__cause__, SchemaMismatch):
                 raise
         return self._load(events, whole)
 
-    def _differs(self, shape: ViewShape) -> bool:
-        with self._asking() as connection:
-            return self._make(connection).shape != shape
-
     def _load(self, events: Sequence[Named], whole: bool) -> Mapping[UUID, Document]:
         """What may come along is that of the whole batch, also where it is read in parts."""
-        most_bytes = self._beyond if whole else inline_bytes(self._batch_bytes, len(events))
+        beyond = None if self._most_bytes is None else self._most_bytes + 1
+        most_bytes = beyond if whole else inline_bytes(self._batch_bytes, len(events))
         named, gone = self._named(events)
+        failed: Exception | None = None
+        if not self._suspects.until:
+            try:
+                found = self._read(named, self._limits.whole_ms, most_bytes) if named else {}
+                return {**gone, **found} if gone else found
+            except (psycopg.Error, DatabaseDown) as error:
+                failed = error
         reading = PartwiseRead(
             lambda part, limit_ms: self._read(part, limit_ms, most_bytes), self._limits, self._suspects, self._clock
         )
         try:
-            reading.run(named)
+            reading.run(named, failed)
         except psycopg.Error as error:
             raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
-        if reading.last_error is not None and not reading.found and not self._is_well(reading, named):
+        if reading.last_error is not None and not reading.found and not self._finds_blamed(reading, named):
             detail = f"a lookup in {self._view} took over {self._limits.whole_ms / 1000:g} s, and so did parts of it"
             raise DocumentsUnavailable(detail) from reading.last_error
         if len(reading.found) == len(events):
@@ -125,14 +131,12 @@ class ViewDocuments:
         blamed = {id: Document(None, None, None, failure) for id, failure in reading.blamed.items()}
         return {**gone, **unread, **blamed, **reading.found}
 
-    @property
-    def _beyond(self) -> int | None:
-        return None if self._most_bytes is None else self._most_bytes + 1
-
     def _named(self, events: Sequence[Named]) -> tuple[Sequence[Named], dict[UUID, Document]]:
         """Those whose id a row of the view can have; the others are gone. Before that is said of anyone, the view is
         read anew: it may have been replaced by one with other ids."""
         made = self._made
+        if made is not None and made.shape.id.base in TEXTS and "\x00" not in "".join(map(_ENTITY_ID, events)):
+            return events, {}
         if made is not None and all(made.shape.id.names(event.entity_id) for event in events):
             return events, {}
         with self._asking() as connection:
@@ -141,14 +145,13 @@ class ViewDocuments:
         nobodys = {event.id: gone for event in events if not shape.id.names(event.entity_id)}
         return [event for event in events if event.id not in nobodys], nobodys
 
-    def _is_well(self, reading: PartwiseRead, events: Sequence[Named]) -> bool:
+    def _finds_blamed(self, reading: PartwiseRead, events: Sequence[Named]) -> bool:
         """Nothing could be read. Where the view finds a blamed row at once, its document is what takes so long. Any
         other view lacks an index or waits for a lock, and no row is at fault."""
         suspect = next((event for event in events if event.id in reading.blamed), None)
-        return not reading.hopeless and suspect is not None and self._finds(suspect)
-
-    def _finds(self, event: Named) -> bool:
-        named = {"entity_type": event.entity_type, "entity_id": event.entity_id}
+        if reading.hopeless or suspect is None:
+            return False
+        named = {"entity_type": suspect.entity_type, "entity_id": suspect.entity_id}
         try:
             with self._read_only(self._limits.part_ms) as connection:
                 connection.execute(self._query(connection, "finds"), named)
@@ -178,9 +181,7 @@ class ViewDocuments:
                 shape = (self._made or self._make(connection)).shape
                 query = shape.query(self._sql["page"], after=after, until=until)
                 rows = connection.cursor(binary=True).execute(query, named).fetchall()
-        except (psycopg.Error, DatabaseDown) as error:
-            if isinstance(error, DatabaseDown) and not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                raise
+        except (psycopg.Error, QueryCancelled):
             return None
         routed = "routing" in shape.columns
         return [(id, _document(body, size, place, routed)) for id, body, size, place in rows]
@@ -191,11 +192,9 @@ class ViewDocuments:
         try:
             with self._read_only(self._limits.whole_ms) as connection:
                 yield connection
-        except DatabaseDown as error:
-            if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                detail = f"a query of {self._view} took over {self._limits.whole_ms / 1000:g} s"
-                raise DocumentsUnavailable(detail) from error
-            raise
+        except QueryCancelled as error:
+            detail = f"a query of {self._view} took over {self._limits.whole_ms / 1000:g} s"
+            raise DocumentsUnavailable(detail) from error
 
     @contextmanager
     def _read_only(self, limit_ms: int) -> Iterator[Connection[Any]]:
@@ -207,8 +206,7 @@ class ViewDocuments:
             raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
 
     def _query(self, connection: Connection[Any], name: str) -> sql.Composed:
-        """Made for the view as it is; someone may replace it while this runs. Lanes share this, so what belongs
-        together is exchanged as one."""
+        """Made for the view as it is. Lanes share this, so what belongs together is exchanged as one."""
         made = self._made
         if made is None or self._clock() - made.at > KNOWN_SECONDS:
             made = self._make(connection)
@@ -224,7 +222,6 @@ class ViewDocuments:
 
 
 def asking_for(entities: Sequence[tuple[str, str]], most_bytes: int | None) -> dict[str, Any]:
-    """The parameters of `look_up`."""
     types, ids = ([pair[place] for pair in entities] for place in (0, 1))
     return {
         "types": orjson.dumps(types).decode(),

@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, LiteralString
 
-import psycopg
 from psycopg import sql
 
-from outbox.errors import DatabaseDown, DocumentsUnavailable
+from outbox.errors import DocumentsUnavailable
 from outbox.policy.drift import Key, Truth
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type
-from outbox.store.pool import Database
-from outbox.store.queries import queries
+from outbox.store.pool import Database, QueryCancelled
 from outbox.store.schema.state import has_by_entity
 from outbox.store.view_shape import names_an_id
 
@@ -30,10 +29,8 @@ def rows(
     try:
         with database.transaction(read_only=True, timeout_ms=limit_ms) as connection:
             return connection.execute(query, named).fetchall()
-    except DatabaseDown as error:
-        if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-            raise DocumentsUnavailable(f"a page took over {limit_ms // 1000} s; is there an index?") from error
-        raise
+    except QueryCancelled as error:
+        raise DocumentsUnavailable(f"a page took over {limit_ms // 1000} s; is there an index?") from error
 
 
 def rows_of(
@@ -53,12 +50,8 @@ def rows_of(
     return [(fits[row[0] - 1] if row[0] else 0, *row[1:]) for row in found]
 
 
-class EntityEvents:
+class EntityEvents(TopicStore, topic="truth"):
     """By the entity index where it is (`by_entity`); some questions have a slower way without it."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("truth")
 
     @cached_property
     def by_entity(self) -> bool:
@@ -106,11 +99,8 @@ class EntityEvents:
     def id_type(self) -> LiteralString:
         """From PostgreSQL's own catalogue, never from a person."""
         with self._database.connection() as connection:
-            return _literal(entity_id_type(connection))
-
-
-def _literal(type_name: str) -> LiteralString:
-    return type_name
+            found: LiteralString = entity_id_type(connection)
+            return found
 
 
 def _truth(key: Key, row: Row | None) -> Truth:

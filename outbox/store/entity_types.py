@@ -9,13 +9,11 @@ from psycopg import Connection
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.entity_type import EntityType, KeptBy, Versions
 from outbox.store import audit
-from outbox.store.pool import Database
+from outbox.store.base import TopicStore
 from outbox.store.queries import queries
 
 
 class DeclaredType(NamedTuple):
-    """One declaration as it is stored."""
-
     entity_type: str
     kept_by: KeptBy
     versions: Versions
@@ -28,19 +26,14 @@ class DeclaredType(NamedTuple):
         return EntityType(self.kept_by, self.versions, self.moving)
 
 
-class PostgresEntityTypes:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("entity_types")
-
+class PostgresEntityTypes(TopicStore, topic="entity_types"):
     def read(self, types: Sequence[str] | None = None) -> tuple[int, Mapping[str, EntityType]]:
         """The revision, and what is declared: of these types, or of all."""
-        query = self._sql["declared" if types is None else "declared_of"]
-        rows = self._database.fetch_all(query, None if types is None else {"types": list(types)})
+        rows = self._all("declared") if types is None else self._all("declared_of", types=list(types))
         return rows[0][0], {declared.entity_type: declared.about for declared in _declared(rows)}
 
     def list(self) -> Sequence[DeclaredType]:
-        return _declared(self._database.fetch_all(self._sql["declared"]))
+        return _declared(self._all("declared"))
 
     def declare(self, types: Mapping[str, EntityType], by: str) -> None:
         """Those that are new. What holds is read by a statement of its own, which sees who was faster."""
@@ -49,8 +42,7 @@ class PostgresEntityTypes:
 
     def older_batches(self) -> int:
         """In flight, or late by less than any request takes."""
-        row = self._database.fetch_one(self._sql["older_batches"])
-        return int(row[0]) if row else 0
+        return int(self._value("older_batches") or 0)
 
     def take_back(self, types: Sequence[str], by: str) -> None:
         with self._database.transaction() as connection:

@@ -1,23 +1,21 @@
-"""Keeps the days of the event log (`search_outbox_log`): makes those to come, drops those that are over. Reads how far
-the connector has captured it."""
+"""Keeps the days of the event log (`search_outbox_log`), and reads how far the connector has captured it."""
 
 from datetime import timedelta
 from typing import Final
 
 from outbox.ports import Captured
-from outbox.store.pool import Database, fetch_row
-from outbox.store.queries import queries
+from outbox.store.base import TopicStore
+from outbox.store.pool import Database
 
 DAYS_AHEAD: Final = 7
 """As sql/optional/log.sql makes them: for so long may no daemon run before rows go to the default partition."""
 
 
-class PostgresEventLog:
+class PostgresEventLog(TopicStore, topic="event_log"):
     def __init__(self, database: Database, *, forget: bool) -> None:
         """`forget`: False keeps every day."""
-        self._database = database
+        super().__init__(database)
         self._forget = forget
-        self._sql = queries("event_log")
 
     def keep(self, age: timedelta, most: int) -> int:
         """The days and rows that went; 0 where the log is not installed, or not this role's to keep (`outbox doctor`
@@ -32,12 +30,11 @@ class PostgresEventLog:
             return int(row[0]) if row else 0
 
 
-class PostgresCapture:
+class PostgresCapture(TopicStore, topic="event_log"):
     def __init__(self, database: Database, slot: str) -> None:
-        self._database = database
+        super().__init__(database)
         self.slot = slot
 
     def read(self) -> Captured | None:
-        with self._database.connection() as connection:
-            row = fetch_row(connection, queries("event_log")["captured"], {"slot": self.slot})
+        row = self._row("captured", slot=self.slot)
         return Captured(**row) if row else None

@@ -22,6 +22,7 @@ from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint, redact
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
 from outbox.store import audit
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -45,8 +46,10 @@ class Wanted(NamedTuple):
     entity_id: str
 
 
-class PostgresEvents:
+class PostgresEvents(TopicStore, topic="events"):
     """One worker's view of the queue. Thread-safe: each call takes a connection of its own from the pool."""
+
+    has_all_events = True
 
     def __init__(
         self,
@@ -57,16 +60,12 @@ class PostgresEvents:
         lease_seconds: float,
         batch_bytes: int,
     ) -> None:
+        super().__init__(database)
         self.database = database
         self._batch_bytes = batch_bytes
         self._owner = owner
         self._start_id = start_id
         self._lease = timedelta(seconds=lease_seconds)
-        self._sql = queries("events")
-
-    @property
-    def has_all_events(self) -> bool:
-        return True
 
     def claim(self, order: ClaimOrder) -> Claimed:
         with self.database.connection() as connection:
@@ -90,7 +89,8 @@ class PostgresEvents:
         allowed = self._allowance(connection, order, quota)
         if allowed < 1:
             return Claimed(order.token, (), order)
-        claimed = self._claim(connection, _narrowed(order, allowed))
+        narrowed = replace(order, limit=allowed, retry_limit=max(1, allowed // 2))
+        claimed = self._claim(connection, narrowed)
         if quota[1] is not None and claimed.events:
             spent = {**named, "tokens": quota[2], "n": len(claimed.events)}
             connection.execute(self._sql["spend_quota"], spent)
@@ -193,8 +193,8 @@ class PostgresEvents:
             for id, settlement in settlements
             if settlement is not DONE and not _is_plain(settlement)
         ]
-        parameters: dict[str, Any] = {"token": token, "expected": len(settlements), "drawn": drawn, "only": only}
-        parameters["settles"] = True
+        parameters: dict[str, Any] = {"token": token, "drawn": drawn, "only": only, "settles": True}
+        parameters["expected"] = len(settlements)
         if verdicts:
             parameters |= {"owner": self._owner, "verdicts": storable(orjson.dumps(verdicts).decode(), connection)}
         row = connection.execute(self._sql["settle" if verdicts else "settle_done"], parameters).fetchone()
@@ -202,8 +202,7 @@ class PostgresEvents:
         return row[0], row[1], row[2]
 
     def _unsettled(self, token: UUID, ids: Sequence[UUID], expected: int, refused: Mapping[UUID, str]) -> Settled:
-        with self.database.connection() as connection:
-            rows = connection.execute(self._sql["unsettled"], {"token": token, "ids": list(ids)}).fetchall()
+        rows = self._all("unsettled", token=token, ids=list(ids))
         lost = [id for id, busy in rows if not busy]
         held = {id for id, busy in rows if busy}
         still = {id: error for id, error in refused.items() if id in held}
@@ -243,10 +242,9 @@ class PostgresEvents:
             "fingerprint": fingerprint(Reason.CRASH_SUSPECT, told),
             "detail": orjson.dumps(detail_without_reply(Reason.CRASH_SUSPECT, told)).decode(),
         }
-        with self.database.connection() as connection:
-            row = connection.execute(self._sql["abandon"], named).fetchone()
-            assert row is not None
-            return Reclaim(row[0], row[0], row[1])
+        row = self._one("abandon", **named)
+        assert row is not None
+        return Reclaim(row[0], row[0], row[1])
 
     def renew(self, token: UUID) -> bool:
         """False when the lease is gone: someone else has taken the rows. One heartbeat serves all lanes, so it waits
@@ -289,9 +287,7 @@ class PostgresEvents:
             connection.execute(typed(self._sql["refresh_again"], entity_id_type(connection)), named)
 
     def lately_done(self, types: Sequence[str], most: int) -> Sequence[Wanted]:
-        named = {"types": list(types), "most": most}
-        with self.database.connection() as connection:
-            return [Wanted(*row) for row in connection.execute(self._sql["lately_done"], named).fetchall()]
+        return [Wanted(*row) for row in self._all("lately_done", types=list(types), most=most)]
 
     def last_version(self) -> int:
         return last_version(self.database)
@@ -309,13 +305,10 @@ class PostgresEvents:
 
     def open_types(self) -> list[str]:
         """The entity types that have open rows now. Needs the twins of `outbox migrate --by-type`."""
-        with self.database.connection() as connection:
-            return [row[0] for row in connection.execute(self._sql["open_types"]).fetchall()]
+        return [row[0] for row in self._all("open_types")]
 
     def put_quota(self, entity_type: str, max_in_flight: int | None, rate: float | None) -> None:
-        with self.database.connection() as connection:
-            named = {"entity_type": entity_type, "max_in_flight": max_in_flight, "rate": rate}
-            connection.execute(self._sql["put_quota"], named)
+        self._run("put_quota", entity_type=entity_type, max_in_flight=max_in_flight, rate=rate)
 
 
 def last_version(database: Database) -> int:
@@ -355,10 +348,6 @@ def _event_row(cursor: Any) -> RowMaker[Event]:
     return _EVENT
 
 
-def _narrowed(order: ClaimOrder, allowed: int) -> ClaimOrder:
-    return replace(order, limit=allowed, retry_limit=max(1, allowed // 2))
-
-
 def storable(json: str, connection: Connection[Any]) -> str:
     """An error may quote what a database of another encoding cannot hold, from an escape in the payload or in the
     server's own words. There it is written as that escape: a verdict must be recorded."""
@@ -383,18 +372,19 @@ def _verdict(id: UUID, settlement: Settlement) -> dict[str, Any]:
             # An attempt is recorded only where the event itself was at fault; an outage would write one for every row.
             told = {"detail": failure.error_detail if own else None}
             delay = settlement.delay_seconds
-            return {"id": id, "verdict": "retry", "delay": delay, "own": own, **_columns(failure), **told}
+            return {"id": id, "verdict": "retry", "delay": delay, "own": own, **failure_columns(failure), **told}
         case Failed():
             failure = settlement.failure
             dead, own = settlement.dead_reason, not failure.whole
             told = {"detail": failure.error_detail}
-            return {"id": id, "verdict": "failed", "dead_reason": dead, "own": own, **_columns(failure), **told}
+            columns = failure_columns(failure)
+            return {"id": id, "verdict": "failed", "dead_reason": dead, "own": own, **columns, **told}
         case Released():
-            columns = _columns(settlement.failure) if settlement.failure else {}
+            columns = failure_columns(settlement.failure) if settlement.failure else {}
             return {"id": id, "verdict": "release", "delay": settlement.delay_seconds, **columns}
 
 
-def _columns(failure: Failure) -> dict[str, Any]:
+def failure_columns(failure: Failure) -> dict[str, Any]:
     return {
         "reason": failure.reason,
         "code": failure.code,

@@ -5,6 +5,7 @@ read.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -12,6 +13,7 @@ from uuid import UUID
 from psycopg import Connection
 
 from outbox.policy.inputs import EventFilter
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, event_where
 from outbox.store.pool import Database, fetch_rows
 from outbox.store.queries import queries
@@ -22,11 +24,14 @@ MOST_GROUPED: Final = 200_000  # the statement's time limit would come first; mo
 Row = Mapping[str, Any]
 
 
-class PostgresFailures:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("failures")
+class _QuickStore(TopicStore):
+    """What takes longer than three seconds is cancelled."""
 
+    def _connection(self) -> AbstractContextManager[Connection[Any]]:
+        return self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS)
+
+
+class PostgresFailures(_QuickStore, topic="failures"):
     def preview(self, asked: EventFilter, limit: int, offset: int) -> Sequence[Row]:
         return self._filtered("preview", asked, limit=limit, offset=offset)
 
@@ -40,13 +45,10 @@ class PostgresFailures:
         return self._filtered("groups", asked, limit=limit, most=MOST_GROUPED)
 
     def group_samples(self, fingerprints: Sequence[str]) -> Mapping[str, Row]:
-        named = {"fingerprints": list(fingerprints)}
-        rows = self._database.rows(self._sql["group_samples"], named, within_ms=READ_LIMIT_MS)
-        return {row["fingerprint"]: row for row in rows}
+        return {row["fingerprint"]: row for row in self._rows("group_samples", fingerprints=list(fingerprints))}
 
     def group_hours(self, fingerprints: Sequence[str], window: timedelta) -> Sequence[tuple[str, datetime, int]]:
-        named = {"fingerprints": list(fingerprints), "window": window}
-        rows = self._database.rows(self._sql["group_hours"], named, within_ms=READ_LIMIT_MS)
+        rows = self._rows("group_hours", fingerprints=list(fingerprints), window=window)
         return [(row["fingerprint"], row["hour"], row["n"]) for row in rows]
 
     def plan(self, asked: EventFilter, limit: int, rows: int) -> tuple[Sequence[Row], Sequence[Row]]:
@@ -65,7 +67,7 @@ class PostgresFailures:
             return self._fetch(connection, "chosen_rows", asked, ids=list(ids))
 
     def _filtered(self, query: str, asked: EventFilter, **named: Any) -> Sequence[Row]:
-        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+        with self._connection() as connection:
             return self._fetch(connection, query, asked, **named)
 
     def _fetch(self, connection: Connection[Any], query: str, asked: EventFilter, **named: Any) -> Sequence[Row]:
@@ -76,11 +78,7 @@ class PostgresFailures:
 MOST_FAILED: Final = 200_000
 
 
-class PostgresStatistics:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("statistics")
-
+class PostgresStatistics(_QuickStore, topic="statistics"):
     def failed(self) -> Sequence[Row]:
         return self._rows("failed", most=MOST_FAILED)
 
@@ -105,30 +103,19 @@ class PostgresStatistics:
             return int(row[0]) if row else 0
 
     def forget(self, age: timedelta, limit: int) -> int:
-        return self._database.execute(self._sql["forget"], {"age": age, "limit": limit})
-
-    def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        return self._database.rows(self._sql[query], named, within_ms=READ_LIMIT_MS)
+        with self._database.connection() as connection:
+            return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
 
 
 RollupKey = tuple[str, str, str]  # entity type, outcome, reason
 
 
-class PostgresRollup:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("rollup")
-
+class PostgresRollup(TopicStore, topic="rollup"):
     def add(self, counts: Mapping[RollupKey, int]) -> None:
         """One statement for all of them, whatever their number."""
         entity_types, outcomes, reasons = (list(column) for column in zip(*counts, strict=True))
-        named = {
-            "entity_types": entity_types,
-            "outcomes": outcomes,
-            "reasons": reasons,
-            "counts": list(counts.values()),
-        }
-        self._database.execute(self._sql["add_counts"], named)
+        named = {"entity_types": entity_types, "outcomes": outcomes, "reasons": reasons}
+        self._run("add_counts", **named, counts=list(counts.values()))
 
 
 def minutes(database: Database, window: timedelta) -> Sequence[tuple[str, datetime, int]]:

@@ -9,30 +9,25 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
-from outbox.errors import DatabaseDown, LockHeld, OutboxError
+from outbox.errors import DatabaseDown, OutboxError
 from outbox.policy.event import Event
 from outbox.policy.fanout import KEY_BYTES, Fanout, query_failed
 from outbox.policy.outcome import Failure
 from outbox.policy.redact import redact
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import Database, fetch_rows
-from outbox.store.queries import queries
+from outbox.store.pool import QueryCancelled
 
 FIND_MS: Final = 60_000  # a query that takes longer fails its fan-out, and holds up a lane for no longer
 
 T = TypeVar("T")
 
 
-class PostgresFanouts:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("fanouts")
-
+class PostgresFanouts(TopicStore, topic="fanouts"):
     def read(self, events: Sequence[Event]) -> Sequence[Fanout]:
         """In the order of the events; one whose row is gone has no attachment."""
-        named = {"ids": [event.id for event in events], "key_bytes": KEY_BYTES}
-        with self._database.connection() as connection:
-            found = {row["id"]: row for row in fetch_rows(connection, self._sql["read"], named)}
+        rows = self._rows("read", ids=[event.id for event in events], key_bytes=KEY_BYTES)
+        found = {row["id"]: row for row in rows}
         return [_fanout(event, found.get(event.id, {})) for event in events]
 
     def find(self, fanout: Fanout, keys: Sequence[str], most: int) -> Sequence[str] | Failure:
@@ -49,8 +44,7 @@ class PostgresFanouts:
         return _or_failure(run, fanout)
 
     def open_refreshes(self, most: int) -> int:
-        row = self._database.fetch_one(self._sql["open_refreshes"], {"most": most})
-        return int(row[0]) if row else 0
+        return int(self._value("open_refreshes", most=most) or 0)
 
     def write(self, fanout: Fanout, token: UUID, ids: Sequence[str]) -> int | Failure:
         """How many refreshes were written: none where the fan-out is not ours any more."""
@@ -88,12 +82,10 @@ def _or_failure(run: Callable[[], T], fanout: Fanout) -> T | Failure:
     """What the database says against the query is the fan-out's; an outage is nobody's."""
     try:
         return run()
-    except LockHeld:
-        raise
-    except DatabaseDown as error:
-        if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-            raise
+    except QueryCancelled:
         return query_failed(fanout, "57014", f"it took over {FIND_MS / 1000:g} s")
+    except DatabaseDown:
+        raise
     except (OutboxError, psycopg.Error) as error:
         cause = error if isinstance(error, psycopg.Error) else error.__cause__
         if not isinstance(cause, psycopg.Error):

@@ -5,6 +5,8 @@ The mark is a comment, so every query can be prepared as it stands in its file; 
 rows) stands there too, as literals. The table is called `e` in event queries and `a` in audit queries.
 """
 
+import re
+from collections.abc import Mapping
 from typing import Any, Final, Literal, LiteralString, NamedTuple
 from uuid import UUID
 
@@ -17,6 +19,7 @@ from outbox.store.queries import queries
 MARK: Final = "/* and filter */"
 TimeColumn = Literal["failed_at", "processed_at", "created_at"]  # the time that `since` and `until` compare
 _UNKNOWN: Final = "unknown"
+_PARAMETER: Final = re.compile(r"%\((\w+)\)s")
 
 
 class Where(NamedTuple):
@@ -32,28 +35,19 @@ class Where(NamedTuple):
 
 def event_where(asked: EventFilter, time: TimeColumn, id_type: str) -> Where:
     """`id_type` is the table's own type of entity_id: an adopted table has uuid there."""
-    parts: list[LiteralString] = []
-    values: dict[str, Any] = {}
-
-    def add(sql: LiteralString, **parameters: Any) -> None:
-        parts.append(sql)
-        values.update(parameters)
-
-    if asked.ids:
-        add("e.id = any (%(f_ids)s::uuid[])", f_ids=list(asked.ids))
-    if asked.entity_type is not None:
-        add("e.entity_type = %(f_entity_type)s", f_entity_type=asked.entity_type)
-    if asked.entity_id is not None:
-        add(_entity_id(asked.entity_id, id_type), f_entity_id=asked.entity_id)
-    _add_failure(asked, add)
-    if asked.trace_id is not None:
-        # The trace id is the second part of `00-TRACE-SPAN-01`.
-        add("substr(e.traceparent, 4, 32) = %(f_trace_id)s", f_trace_id=asked.trace_id)
-    if asked.since is not None:
-        add(_TIMES[time][0], f_since=asked.since)
-    if asked.until is not None:
-        add(_TIMES[time][1], f_until=asked.until)
-    return _joined(parts, values)
+    since, until = _TIMES[time]
+    return _where(
+        {
+            "e.id = any (%(f_ids)s::uuid[])": list(asked.ids) or None,
+            "e.entity_type = %(f_entity_type)s": asked.entity_type,
+            _entity_id(asked.entity_id or "", id_type): asked.entity_id,
+            **_failure(asked),
+            # The trace id is the second part of `00-TRACE-SPAN-01`.
+            "substr(e.traceparent, 4, 32) = %(f_trace_id)s": asked.trace_id,
+            since: asked.since,
+            until: asked.until,
+        }
+    )
 
 
 def audit_where(asked: AuditFilter) -> Where:
@@ -67,8 +61,15 @@ def audit_where(asked: AuditFilter) -> Where:
         "a.at >= %(f_since)s": asked.since,
         "a.at < %(f_until)s": asked.until,
     }
+    return _where(given)
+
+
+def _where(given: Mapping[LiteralString, Any]) -> Where:
+    """Conditions with the value of their parameter; what nobody asked for is left out."""
     kept = {sql: value for sql, value in given.items() if value is not None}
-    return _joined(list(kept), {sql[sql.index("(") + 1 : sql.index(")")]: value for sql, value in kept.items()})
+    together: LiteralString = " and ".join(kept)
+    named = {found[1]: value for sql, value in kept.items() if (found := _PARAMETER.search(sql))}
+    return Where("and " + together if kept else "", named)
 
 
 _TIMES: Final[dict[TimeColumn, tuple[LiteralString, LiteralString]]] = {
@@ -78,32 +79,28 @@ _TIMES: Final[dict[TimeColumn, tuple[LiteralString, LiteralString]]] = {
 }
 
 
-def _add_failure(asked: EventFilter, add: Any) -> None:
+def _failure(asked: EventFilter) -> dict[LiteralString, Any]:
     """What went wrong. `none` asks for rows that failed before there was such a column."""
-    if asked.error_reason == NONE:
-        add("e.error_reason is null")
-    elif asked.error_reason is not None:
-        add("e.error_reason = %(f_error_reason)s", f_error_reason=asked.error_reason)
-    if asked.error_code is not None:
-        add("e.error_code = %(f_error_code)s", f_error_code=asked.error_code)
-    if asked.dead_reason is not None:
-        add("e.dead_reason = %(f_dead_reason)s", f_dead_reason=asked.dead_reason)
-    if asked.failure_type is not None:
-        _add_failure_type(asked.failure_type, add)
-    if asked.fingerprint == NONE:
-        add("e.error_fingerprint is null")
-    elif asked.fingerprint is not None:
-        add("e.error_fingerprint = %(f_fingerprint)s", f_fingerprint=asked.fingerprint)
+    reason: LiteralString = "e.error_reason = %(f_error_reason)s"
+    mark: LiteralString = "e.error_fingerprint = %(f_fingerprint)s"
+    return {
+        "e.error_reason is null" if asked.error_reason == NONE else reason: asked.error_reason,
+        "e.error_code = %(f_error_code)s": asked.error_code,
+        "e.dead_reason = %(f_dead_reason)s": asked.dead_reason,
+        **_failure_type(asked.failure_type),
+        "e.error_fingerprint is null" if asked.fingerprint == NONE else mark: asked.fingerprint,
+    }
 
 
-def _add_failure_type(failure_type: str, add: Any) -> None:
+def _failure_type(asked: str | None) -> dict[LiteralString, Any]:
     """A type is a list of reasons; `unknown` is also every reason that we do not know."""
-    if failure_type != _UNKNOWN:
-        reasons = [str(reason) for reason, kind in FAILURE_TYPE_OF.items() if kind == failure_type]
-        add("e.error_reason = any (%(f_reasons)s::text[])", f_reasons=reasons)
-        return
+    if asked is None:
+        return {}
+    if asked != _UNKNOWN:
+        reasons = [str(reason) for reason, kind in FAILURE_TYPE_OF.items() if kind == asked]
+        return {"e.error_reason = any (%(f_reasons)s::text[])": reasons}
     others = [str(reason) for reason, kind in FAILURE_TYPE_OF.items() if kind != _UNKNOWN]
-    add("(e.error_reason is null or e.error_reason <> all (%(f_reasons)s::text[]))", f_reasons=others)
+    return {"(e.error_reason is null or e.error_reason <> all (%(f_reasons)s::text[]))": others}
 
 
 def _entity_id(value: str, id_type: str) -> LiteralString:
@@ -123,12 +120,6 @@ def text_of_id(value: str, id_type: str) -> str:
         return str(write(value))
     except ValueError:
         return value
-
-
-def _joined(parts: list[LiteralString], values: dict[str, Any]) -> Where:
-    none: LiteralString = ""
-    together: LiteralString = " and ".join(parts)
-    return Where("and " + together if parts else none, values)
 
 
 def entity_id_type(connection: Connection[Any]) -> str:

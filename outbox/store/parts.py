@@ -49,22 +49,19 @@ class Suspects:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._until: dict[tuple[str, str], float] = {}
-
-    def __len__(self) -> int:
-        return len(self._until)
+        self.until: dict[tuple[str, str], float] = {}
 
     def has(self, event: Named) -> bool:
-        until = self._until.get((event.entity_type, event.entity_id))
+        until = self.until.get((event.entity_type, event.entity_id))
         return until is not None and until > self._clock()
 
     def add(self, event: Named) -> None:
-        if len(self._until) >= SUSPECTS_KEPT:
-            self._until = {}
-        self._until[(event.entity_type, event.entity_id)] = self._clock() + SUSPECT_SECONDS
+        if len(self.until) >= SUSPECTS_KEPT:
+            self.until = {}
+        self.until[(event.entity_type, event.entity_id)] = self._clock() + SUSPECT_SECONDS
 
     def clear(self, event: Named) -> None:
-        self._until.pop((event.entity_type, event.entity_id), None)
+        self.until.pop((event.entity_type, event.entity_id), None)
 
 
 class PartwiseRead:
@@ -81,27 +78,29 @@ class PartwiseRead:
         self.hopeless = False  # none of a sample could be read: whatever is blamed now is not at fault
         self.last_error: Exception | None = None  # of a read that took too much
 
-    def run(self, events: Sequence[Named]) -> None:
-        suspected = [event for event in events if self._suspects.has(event)] if self._suspects else []
+    def run(self, events: Sequence[Named], failed: Exception | None = None) -> None:
+        """`failed`: all of them were read at once, and met this."""
+        suspected = [event for event in events if self._suspects.has(event)]
         apart = {event.id for event in suspected}
         rest = [event for event in events if event.id not in apart] if suspected else events
         if rest:
-            self._search(rest)
+            self._search(rest, failed)
         if not self.hopeless:
             self._one_by_one(suspected)
 
-    def _search(self, events: Sequence[Named]) -> None:
+    def _search(self, events: Sequence[Named], failed: Exception | None) -> None:
         """Breadth first: parts without a slow row are read before those with one are split further."""
-        parts = deque(self._tried(events, self._limits.whole_ms))
+        whole_ms = self._limits.whole_ms
+        parts = deque(self._met(failed, events, whole_ms) if failed else self._tried(events, whole_ms))
         if self.last_error is not None and parts:
             self._try_a_sample(events)
         while parts and self._in_time(self._limits.part_ms) and not self.hopeless:
-            if part := [event for event in parts.popleft() if not self._is_answered(event)]:
+            part = [each for each in parts.popleft() if each.id not in self.found and each.id not in self.blamed]
+            if part:
                 parts.extend(self._tried(part, self._limits.part_ms))
 
     def _try_a_sample(self, events: Sequence[Named]) -> None:
-        """Tells a view without its index from a slow row in a few seconds. Rows that were blamed stay suspects, so that
-        the next sample is another one."""
+        """Tells a view without its index from a slow row. Blamed rows stay suspects: the next sample is another one."""
         if len(events) <= SAMPLE:
             return
         last = len(events) - 1
@@ -125,19 +124,25 @@ class PartwiseRead:
         try:
             self.found.update(self._read(events, limit_ms))
         except (psycopg.Error, DatabaseDown) as error:
-            state = _state(error)
-            if not state.startswith((*OF_ONE_ROW, *OVERTAXED, TIMED_OUT)):
-                raise
-            if not state.startswith(OF_ONE_ROW):
-                self.last_error = error
-            if len(events) > 1:
-                return _split(events)
-            self._blame(events[0], state, error, limit_ms)
+            return self._met(error, events, limit_ms)
+        return []
+
+    def _met(self, error: Exception, events: Sequence[Named], limit_ms: int) -> list[Sequence[Named]]:
+        state = _state(error)
+        if not state.startswith((*OF_ONE_ROW, *OVERTAXED, TIMED_OUT)):
+            raise error
+        if not state.startswith(OF_ONE_ROW):
+            self.last_error = error
+        if len(events) > 1:
+            size = -(-len(events) // PARTS)
+            return [events[start : start + size] for start in range(0, len(events), size)]
+        self._blame(events[0], state, error, limit_ms)
         return []
 
     def _blame(self, event: Named, state: str, error: Exception, limit_ms: int) -> None:
         if state.startswith(OF_ONE_ROW):
-            self.blamed[event.id] = _broken(error)
+            told = f"the view cannot compute this entity's document: {_named(error)}"
+            self.blamed[event.id] = refused(told, Code.PAYLOAD_INVALID)
             return
         self._suspects.add(event)
         self.blamed[event.id] = _slow(limit_ms) if state == TIMED_OUT else _overtaxing(error)
@@ -145,14 +150,6 @@ class PartwiseRead:
     def _in_time(self, limit_ms: int) -> bool:
         """A read that could not have its whole time would blame a row for it."""
         return self._clock() + limit_ms / 1000 <= self._until
-
-    def _is_answered(self, event: Named) -> bool:
-        return event.id in self.found or event.id in self.blamed
-
-
-def _split(events: Sequence[Named]) -> list[Sequence[Named]]:
-    size = -(-len(events) // PARTS)
-    return [events[start : start + size] for start in range(0, len(events), size)]
 
 
 def _state(error: Exception) -> str:
@@ -164,10 +161,6 @@ def _named(error: Exception) -> str:
     """The server's message could quote the row, so only its class is reported."""
     cause = error if isinstance(error, psycopg.Error) else error.__cause__
     return f"SQLSTATE {_state(error)}, {type(cause).__name__}"
-
-
-def _broken(error: Exception) -> Failure:
-    return refused(f"the view cannot compute this entity's document: {_named(error)}", Code.PAYLOAD_INVALID)
 
 
 def _slow(limit_ms: int) -> Failure:

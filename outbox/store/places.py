@@ -6,34 +6,26 @@ from typing import Any
 
 from outbox.policy.drift import Key
 from outbox.policy.places import NotedPlace
-from outbox.store.pool import Database
-from outbox.store.queries import queries
+from outbox.store.base import TopicStore
 
 
-class PostgresPlaces:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("places")
-
+class PostgresPlaces(TopicStore, topic="places"):
     def note(self, places: Sequence[NotedPlace]) -> None:
-        self._run("note", _columns(places))
+        self._run("note", **_columns(places))
 
     def of(self, keys: Iterable[Key]) -> dict[Key, list[NotedPlace]]:
         wanted = list(dict.fromkeys(keys))
-        named = {"types": [key.entity_type for key in wanted], "ids": [key.entity_id for key in wanted]}
+        rows = self._all("of", types=[key.entity_type for key in wanted], ids=[key.entity_id for key in wanted])
         found: dict[Key, list[NotedPlace]] = {key: [] for key in wanted}
-        for kind, id, gone, routing, drawn in self._database.fetch_all(self._sql["of"], named):
+        for kind, id, gone, routing, drawn in rows:
             found[Key(kind, id)].append(NotedPlace(Key(kind, id), gone, routing, drawn))
         return found
 
     def clear(self, places: Sequence[NotedPlace]) -> None:
-        self._run("clear", _columns(places))
+        self._run("clear", **_columns(places))
 
     def forget(self, age: timedelta, limit: int) -> int:
-        return self._run("forget", {"age": age, "limit": limit})
-
-    def _run(self, name: str, named: dict[str, Any]) -> int:
-        return self._database.execute(self._sql[name], named)
+        return self._run("forget", age=age, limit=limit)
 
 
 def _columns(places: Sequence[NotedPlace]) -> dict[str, Any]:

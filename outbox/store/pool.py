@@ -1,7 +1,7 @@
 """Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors. Knows no query."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Final, LiteralString
 
@@ -15,7 +15,7 @@ from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from outbox.errors import DatabaseDown, LockHeld, NotPermitted, SchemaMismatch
+from outbox.errors import DatabaseDown, LockHeld, NotPermitted, OutboxError, SchemaMismatch
 
 # Of every connection. Payloads go to Elasticsearch as the bytes that come, so they must come as UTF-8, whatever the
 # database's encoding and the environment say. A half-open socket is found in 5 + 3 x 2 s; without keepalives, libpq
@@ -108,7 +108,10 @@ class Database:
         timeout_seconds: float = 5.0,
         statement_timeout_ms: int | None = None,
         may_be_standby: bool = False,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """`around` whatever is asked of the server."""
+        self._around = around
         self._statement_timeout_ms = statement_timeout_ms
         self._pool = ConnectionPool(
             plain_dsn(url),
@@ -147,40 +150,18 @@ class Database:
     def _connection(self) -> Iterator[Connection[Any]]:
         """A connection whose errors speak our language. After a break, the pool's other dead ones are weeded out; one
         that lives and is of no use is closed, or it would be handed out next."""
-        try:
-            with translated(), self._pool.connection() as connection:
-                try:
-                    yield connection
-                except _OF_NO_USE:
-                    connection.close()
-                    raise
-        except DatabaseDown:
-            if not self._pool.closed:
-                self._pool.check()
-            raise
-
-    def rows(
-        self, query: LiteralString, named: Mapping[str, Any] | None = None, *, within_ms: int | None = None
-    ) -> list[dict[str, Any]]:
-        """One statement's rows, named by their columns; with `within_ms` read-only and within that time."""
-        limited = self.transaction(read_only=True, timeout_ms=within_ms) if within_ms else self.connection()
-        with limited as connection:
-            return fetch_rows(connection, query, named)
-
-    def fetch_all(self, query: LiteralString, named: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """One statement's rows."""
-        with self.connection() as connection:
-            return connection.execute(query, named).fetchall()
-
-    def fetch_one(self, query: LiteralString, named: Mapping[str, Any] | None = None) -> tuple[Any, ...] | None:
-        """One statement's first row."""
-        with self.connection() as connection:
-            return connection.execute(query, named).fetchone()
-
-    def execute(self, query: LiteralString, named: Mapping[str, Any] | None = None) -> int:
-        """One statement; how many rows it changed."""
-        with self.connection() as connection:
-            return connection.execute(query, named).rowcount
+        with self._around():
+            try:
+                with translated(), self._pool.connection() as connection:
+                    try:
+                        yield connection
+                    except _OF_NO_USE:
+                        connection.close()
+                        raise
+            except DatabaseDown:
+                if not self._pool.closed:
+                    self._pool.check()
+                raise
 
     @contextmanager
     def transaction(
@@ -211,16 +192,13 @@ def opened(url: str, *, size: int, application: str) -> Iterator[Database]:
     connect(url, application=application).close()
     database = Database(url, size=size, application=application)
     database.open()
-    try:
+    with closing(database):
         yield database
-    finally:
-        database.close()
 
 
 def fetch_rows(
     connection: Connection[Any], query: LiteralString, named: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """Rows named by their columns."""
     with connection.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(query, named).fetchall()
 
@@ -237,8 +215,7 @@ _OF_NO_USE: Final = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.Seria
 
 
 def _read_times(connection: Connection[Any]) -> None:
-    """psycopg reads times in the ISO style only, and a role may have another. Poolers keep this one setting per client:
-    the server reports it."""
+    """psycopg reads times in the ISO style only, and a role may have another. Poolers keep this setting per client."""
     if not (connection.info.parameter_status("DateStyle") or "ISO").startswith("ISO"):
         connection.execute("set datestyle = 'ISO, MDY'")
 
@@ -266,6 +243,10 @@ def is_refusal(error: psycopg.Error) -> bool:
     return bool(error.sqlstate) and not (error.sqlstate or "").startswith(_PASSING)
 
 
+class QueryCancelled(DatabaseDown):
+    __doc__ = DatabaseDown.__doc__  # a statement's limit of time is over, which may have other reasons for the caller
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """psycopg's errors as ours: away (try again later) or not the schema that we know (a person must act)."""
@@ -274,18 +255,22 @@ def translated() -> Iterator[None]:
     except PoolTimeout as error:
         raise DatabaseDown("no connection within the time limit") from error
     except psycopg.Error as error:
-        state = error.sqlstate or ""
-        if state == "42501":
-            raise NotPermitted(_short(error)) from error
-        if state == "55P03":
-            raise LockHeld(_short(error)) from error
-        if state.startswith("42"):
-            raise SchemaMismatch(_short(error)) from error
-        if not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+        if (kind := _kind_of(error)) is None:
             raise
-        if not state or state.startswith(_PASSING):
-            raise DatabaseDown(_short(error)) from error
-        raise
+        raise kind(_short(error)) from error
+
+
+_OURS: Final = {"42501": NotPermitted, "55P03": LockHeld, "57014": QueryCancelled}
+
+
+def _kind_of(error: psycopg.Error) -> type[OutboxError] | None:
+    state = error.sqlstate or ""
+    if state in _OURS:
+        return _OURS[state]
+    if state.startswith("42"):
+        return SchemaMismatch
+    without_state = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return DatabaseDown if state.startswith(_PASSING) or (not state and without_state) else None
 
 
 def _short(error: psycopg.Error) -> str:
@@ -319,7 +304,5 @@ def bounded_read(
         with database.transaction(read_only=True, timeout_ms=time_limit_ms) as connection:
             plan_with(connection, plans or {})
             yield connection
-    except DatabaseDown as error:
-        if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-            raise ReadTooLong(f"stopped after {time_limit_ms / 1000:g} s") from error
-        raise
+    except QueryCancelled as error:
+        raise ReadTooLong(f"stopped after {time_limit_ms / 1000:g} s") from error

@@ -16,7 +16,6 @@ from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.inputs import EventFilter, given
 from outbox.policy.replay import (
     LEASE_SECONDS,
-    CheckVerdict,
     Dispatched,
     ReplayBatch,
     ReplayLease,
@@ -26,6 +25,7 @@ from outbox.policy.replay import (
 )
 from outbox.policy.webhook import Notice
 from outbox.store import audit, webhooks
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, event_where
 from outbox.store.pool import Database, fetch_row, fetch_rows
 from outbox.store.queries import queries
@@ -41,15 +41,14 @@ class _NothingPinned(Exception):
     """Rolls the transaction back."""
 
 
-class PostgresReplays:
+class PostgresReplays(TopicStore, topic="replays"):
     """Each step of a replay is a compare-and-set under its lease; its creator and the daemons share them. `owner` names
     this process to people who read a batch; the lease's token is what counts."""
 
     def __init__(self, database: Database, *, owner: str, notices: Notices) -> None:
-        self._database = database
+        super().__init__(database)
         self._owner = owner
         self._notices = notices
-        self._sql = queries("replays")
 
     def create(
         self,
@@ -102,22 +101,24 @@ class PostgresReplays:
             return batch
 
     def get(self, id: UUID) -> ReplayBatch | None:
-        with self._database.connection() as connection:
-            return fetch_batch(connection, "get", {"id": id})
+        return self._batch("get", id=id)
 
     def by_client(self, client_id: str) -> ReplayBatch | None:
-        with self._database.connection() as connection:
-            return fetch_batch(connection, "by_client", {"client_id": client_id})
+        return self._batch("by_client", client_id=client_id)
+
+    def _batch(self, query: str, **named: Any) -> ReplayBatch | None:
+        row = self._row(query, **named)
+        return None if row is None else batch_of(row)
 
     def page(self, before: datetime, before_id: UUID, limit: int, *, live: bool) -> Sequence[ReplayBatch]:
-        named = {"before": before, "before_id": before_id, "limit": limit, "live": live}
-        return [batch_of(row) for row in self._database.rows(self._sql["page"], named)]
+        rows = self._rows("page", before=before, before_id=before_id, limit=limit, live=live)
+        return [batch_of(row) for row in rows]
 
     def items(self, id: UUID, limit: int) -> Sequence[Row]:
-        return self._database.rows(self._sql["items"], {"id": id, "limit": limit})
+        return self._rows("items", id=id, limit=limit)
 
     def forget(self, age: timedelta, limit: int) -> int:
-        return self._database.execute(self._sql["forget"], {"age": age, "limit": limit})
+        return self._run("forget", age=age, limit=limit)
 
     # queued, dispatching
 
@@ -132,7 +133,7 @@ class PostgresReplays:
         return self._changed("renew", lease)
 
     def let_go(self, lease: ReplayLease) -> None:
-        self._database.execute(self._sql["let_go"], lease._asdict())
+        self._run("let_go", **lease._asdict())
 
     def dispatch(self, lease: ReplayLease, rows: int) -> Dispatched | None:
         """The next pinned rows. None: the batch is no longer ours, or no longer dispatching."""
@@ -140,22 +141,13 @@ class PostgresReplays:
             batch = self._hold(connection, lease, ReplayStatus.DISPATCHING)
             if batch is None:
                 return None
-            moved = self._move(connection, batch, rows)
+            about = {"explicit": batch.explicit, "by": batch.requested_by, "reason": batch.requested_reason}
+            moved = fetch_rows(connection, self._sql["dispatch"], {"id": batch.id, "limit": rows, **about})
             skipped = sum(1 for row in moved if row["skip_reason"] is not None)
             counts = {"id": batch.id, "replayed": len(moved) - skipped, "skipped": skipped, "lease": LEASE}
             row = connection.execute(self._sql["count_step"], counts).fetchone()
             audit.write(connection, [_item(batch, each) for each in moved])
             return Dispatched(len(moved) - skipped, skipped, int(row[0]) if row else 0)
-
-    def _move(self, connection: Connection[Any], batch: ReplayBatch, rows: int) -> Sequence[Row]:
-        named = {
-            "id": batch.id,
-            "limit": rows,
-            "explicit": batch.explicit,
-            "by": batch.requested_by,
-            "reason": batch.requested_reason,
-        }
-        return fetch_rows(connection, self._sql["dispatch"], named)
 
     def finish_dispatch(self, lease: ReplayLease) -> bool:
         return self._changed("finish_dispatch", lease, delay=timedelta(seconds=check_delay_seconds(0)))
@@ -177,7 +169,8 @@ class PostgresReplays:
             ended = ended_since(connection, batch.id)
             n = sum(ended.values())
             verdict = judge_check(batch.poll_count, n, batch.still_open - n, max_polls)
-            checked = fetch_batch(connection, "checked", {"id": batch.id, **ended, **_verdict(verdict)})
+            named = {"id": batch.id, **ended, **verdict._asdict(), "delay": timedelta(seconds=verdict.delay_seconds)}
+            checked = fetch_batch(connection, "checked", named)
             if checked is not None and checked.is_over:
                 close(connection, checked, self._notices(checked))
             return checked
@@ -190,8 +183,7 @@ class PostgresReplays:
 
     def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]:
         """(batch, rows replayed, rows skipped) since a daemon last reported; each batch to one caller alone."""
-        rows = self._database.rows(self._sql["tell"], {"limit": limit})
-        return [(batch_of(row), row["newly_replayed"], row["newly_skipped"]) for row in rows]
+        return [(batch_of(row), row["newly_replayed"], row["newly_skipped"]) for row in self._rows("tell", limit=limit)]
 
     def _end(self, query: str, lease: ReplayLease, **named: Any) -> ReplayBatch | None:
         with self._database.transaction() as connection:
@@ -204,12 +196,10 @@ class PostgresReplays:
         return fetch_batch(connection, "hold", {**lease._asdict(), "status": status})
 
     def _changed(self, query: str, lease: ReplayLease, **named: Any) -> bool:
-        parameters = {**lease._asdict(), "lease": LEASE, **named}
-        return self._database.fetch_one(self._sql[query], parameters) is not None
+        return self._one(query, **lease._asdict(), lease=LEASE, **named) is not None
 
     def _leases(self, query: str, **named: Any) -> Sequence[ReplayLease]:
-        parameters = {"owner": self._owner, "lease": LEASE, **named}
-        return [ReplayLease(*row) for row in self._database.fetch_all(self._sql[query], parameters)]
+        return [ReplayLease(*row) for row in self._all(query, owner=self._owner, lease=LEASE, **named)]
 
 
 def fetch_batch(connection: Connection[Any], query: str, named: Mapping[str, Any]) -> ReplayBatch | None:
@@ -258,8 +248,3 @@ def _item(batch: ReplayBatch, row: Row) -> Entry:
 
 def _actor(batch: ReplayBatch) -> Actor:
     return Actor(batch.requested_by, Source(batch.source), batch.role)
-
-
-def _verdict(check: CheckVerdict) -> dict[str, Any]:
-    delay = timedelta(seconds=check.delay_seconds)
-    return {"status": check.status, "poll_count": check.poll_count, "delay": delay, "reason": check.reason}

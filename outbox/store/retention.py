@@ -13,9 +13,9 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.event import DELETE, UPSERT
 from outbox.policy.prune_steps import PrunePlace, PruneStep
 from outbox.store import audit
+from outbox.store.base import TopicStore
 from outbox.store.entity_types import kept_by_view
 from outbox.store.pool import Database
-from outbox.store.queries import queries
 
 PRUNE_KEY: Final = 7_306_240_312  # beside the reclaim lock's
 # Asking for other events of the same entities reads the table where no entity index is; longer than this, and the rows
@@ -24,13 +24,12 @@ QUESTION_LIMIT_MS: Final = 1_000
 ASK_AGAIN_SECONDS: Final = 600.0  # a question that took too long is not asked at every step: the drain would notice
 
 
-class PostgresRetention:
+class PostgresRetention(TopicStore, topic="pruning"):
     """Of a type that the view keeps nothing has to stay. Of any other each entity's newest done event does, and a
     delete while an older event of its entity may still come."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("pruning")
+        super().__init__(database)
         self._not_before = 0.0
 
     def step(self, before: datetime, place: PrunePlace, rows: int, by: Actor | None = None) -> PruneStep | None:

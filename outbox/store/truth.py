@@ -18,13 +18,13 @@ from outbox.policy.drift import Key, Truth
 from outbox.policy.entity_type import KeptBy
 from outbox.policy.outcome import Code
 from outbox.ports import Document
+from outbox.store.base import TopicStore
 from outbox.store.documents import GONE, UNREAD, ViewDocuments
 from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, rows, rows_of
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import Wanted, last_version, raise_version
 from outbox.store.parts import NOT_READ, LookupLimits
 from outbox.store.pool import Database
-from outbox.store.queries import queries
 from outbox.store.view_shape import ViewShape
 
 
@@ -36,7 +36,7 @@ class NeedsEntityIndex(OutboxError):
     exit_code = 78
 
 
-class PostgresTruth:
+class PostgresTruth(TopicStore, topic="truth"):
     """What one comparison reads from PostgreSQL. Every call is a short transaction of its own."""
 
     def __init__(
@@ -47,12 +47,11 @@ class PostgresTruth:
         *,
         has_all_events: bool = True,
     ) -> None:
-        self._database = database
+        super().__init__(database)
         self._has_all_events = has_all_events
         self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES, limits=limits)
         self._events = EntityEvents(database)
         self._view = view
-        self._sql = queries("truth")
 
     # What there is
 
@@ -76,8 +75,7 @@ class PostgresTruth:
         return self.has_view and "routing" in self._shape.columns
 
     def types(self) -> list[str]:
-        """The declared types, and those that the view has, as far as they can be walked. Raises NeedsEntityIndex where
-        there is nothing to walk by."""
+        """The declared types and those of the view, as far as they can be walked. Raises NeedsEntityIndex."""
         if not self.has_view and not self.by_entity:
             raise NeedsEntityIndex
         return [kind for kind in self._types if self.by_entity or self.kept_by_view(kind)]
@@ -154,8 +152,7 @@ class PostgresTruth:
             yield key, Truth(key, text, None, document.routing, failure, size, routed=document.routed)
 
     def _read_all(self, wanted: Sequence[Wanted], whole: bool) -> Mapping[UUID, Document]:
-        """Slow documents use up the time of a lookup; nobody else asks again for those that it did not come to. Each
-        round reads one at least, or raises."""
+        """Slow documents use up the time of a lookup: asks again. Each round reads one at least, or raises."""
         loaded: dict[UUID, Document] = {}
         while unread := [want for want in wanted if loaded.get(want.id, UNREAD).failure is NOT_READ]:
             loaded |= self._documents.load(unread, whole=whole)
@@ -194,15 +191,14 @@ class PostgresPages:
     def page(
         self, entity_type: str, after: str | None, limit: int, until: str | None = None
     ) -> list[tuple[str, Document]]:
-        """Entities that have a document, after a key and up to another. Empty: there are no more. Large ones come
-        without a body."""
+        """Documents after a key and up to another; large ones without a body. Empty: there are no more."""
         if self._truth.kept_by_view(entity_type):
             found = self._documents.page(entity_type, after, limit, until)
             if found is not None:
                 return found
         while ids := self._truth.keys(entity_type, after, limit, until):
-            there = [(id, d) for id, d in zip(ids, self.documents(entity_type, ids), strict=True) if _is_there(d)]
-            if there:
+            read = zip(ids, self.documents(entity_type, ids), strict=True)
+            if there := [(id, each) for id, each in read if each.size_bytes is not None or each.failure is not None]:
                 return there
             after = ids[-1]
         return []
@@ -220,10 +216,6 @@ class PostgresPages:
 
     def raise_version(self, seen: int) -> None:
         raise_version(self._database, seen, self._actor)
-
-
-def _is_there(document: Document) -> bool:
-    return document.size_bytes is not None or document.failure is not None
 
 
 def _document_of(truth: Truth) -> Document:

@@ -12,12 +12,13 @@ import psycopg
 from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable, OutboxError, SchemaMismatch, UsageError
-from outbox.store.pool import Database
+from outbox.store.base import TopicStore
+from outbox.store.pool import Database, QueryCancelled
 from outbox.store.queries import queries
 
 _INTEGER: Final = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
-_TEXTS: Final = frozenset({"text", "character varying", "bpchar", "citext"})
-_SUPPORTED: Final = frozenset(_INTEGER) | _TEXTS | {"uuid", "numeric", "date", "enum"}
+TEXTS: Final = frozenset({"text", "character varying", "bpchar", "citext"})
+_SUPPORTED: Final = frozenset(_INTEGER) | TEXTS | {"uuid", "numeric", "date", "enum"}
 _DIGITS: Final = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NUMERIC: Final = re.compile(r"-?(0|[1-9]\d{0,131071})(\.\d{1,16383})?|NaN|-?Infinity", re.ASCII)
@@ -127,8 +128,7 @@ class ViewShape(NamedTuple):
     materialised: bool = False
 
     def check(self) -> None:
-        """Raises DocumentsUnavailable where the view is not there, not whole or materialised, UnsupportedIds by the
-        type's name."""
+        """Raises DocumentsUnavailable (not there, not whole, materialised), or UnsupportedIds."""
         if missing := NEEDED_COLUMNS - self.columns.keys():
             raise DocumentsUnavailable(f"{self.view} does not exist or lacks {', '.join(sorted(missing))}")
         self._check_fresh()
@@ -153,32 +153,24 @@ class ViewShape(NamedTuple):
         """A query in terms of this view. A page begins behind `after` and ends with `until`; `condition` chooses among
         its rows. Raises DocumentsUnavailable where it is materialised: also `verify` and `rebuild` ask by this."""
         self._check_fresh()
+        ends = [sql.SQL("d.entity_id is not null") if after is None else self.id.beyond()]
+        ends += [] if until is None else [self.id.until()]
         filled_in: dict[str, sql.Composable] = {
             "view": sql.Identifier(*self.view.split(".")),
             "condition": sql.SQL(condition),
-            "beyond": self._between(after, until),
+            "beyond": sql.SQL(" and ").join(ends),
             "order": self.id.order(),
             **self.id.fragments(),
             "routing": sql.SQL("d.routing::text" if "routing" in self.columns else "null::text"),
         }
         return sql.SQL(text).format(**filled_in)
 
-    def _between(self, after: str | None, until: str | None) -> sql.Composable:
-        ends = [] if until is None else [self.id.until()]
-        return sql.SQL(" and ").join([sql.SQL("d.entity_id is not null") if after is None else self.id.beyond(), *ends])
-
 
 def read_shape(connection: Connection[Any], view: str) -> ViewShape:
     name = sql.Identifier(*view.split(".")).as_string(connection)
     rows = connection.execute(queries("documents")["shape"], {"view": name}).fetchall()
-    ids = [_id_type(*row[1:-1]) for row in rows if row[0] == "entity_id"]
+    ids = [IdType._make((*row[1:-2], frozenset(row[-2]))) for row in rows if row[0] == "entity_id"]
     return ViewShape(view, {row[0]: row[1] for row in rows}, ids[0] if ids else _NO_VIEW, any(row[-1] for row in rows))
-
-
-def _id_type(
-    declared: str, cast: LiteralString, base: str, operators: LiteralString, ties: bool, labels: list[str]
-) -> IdType:
-    return IdType(declared, cast, base, operators, ties, frozenset(labels))
 
 
 LIMIT_MS: Final = 60_000
@@ -196,24 +188,23 @@ class ConditionTooSlow(UsageError):
     ...)" can; nothing was changed."""
 
 
-class ViewKeys:
+class ViewKeys(TopicStore, topic="view_keys"):
     """Every call is a short read-only transaction of its own."""
 
     def __init__(self, database: Database, view: str) -> None:
-        self._database = database
+        super().__init__(database)
         self._view = view
-        self._sql = queries("view_keys")
 
     def check(self, condition: str) -> None:
         """Raises BadCondition. What passes here and within the round brackets of a query is one expression."""
-        self._rows(self._sql["check_condition"], condition, {"limit": 0})
+        self._asked(self._sql["check_condition"], condition, {"limit": 0})
 
     def keys(self, entity_type: str, after: str | None, limit: int, condition: str = EVERYTHING) -> list[str]:
         named = {"entity_type": entity_type, "after": after, "limit": limit}
-        return [row[0] for row in self._rows(queries("truth")["view_keys"], condition, named)]
+        return [row[0] for row in self._asked(queries("truth")["view_keys"], condition, named)]
 
     def count(self, entity_type: str, condition: str = EVERYTHING, limit_ms: int = LIMIT_MS) -> int:
-        return int(self._rows(self._sql["count"], condition, {"entity_type": entity_type}, limit_ms)[0][0])
+        return int(self._asked(self._sql["count"], condition, {"entity_type": entity_type}, limit_ms)[0][0])
 
     def estimate(self, types: Sequence[str]) -> int:
         """How many there are; 0 where that takes too long to be worth it."""
@@ -226,7 +217,7 @@ class ViewKeys:
         """Those that no id of the view can be."""
         return [id for id in ids if not self._shape.id.names(id)]
 
-    def _rows(
+    def _asked(
         self, query: LiteralString, condition: str, named: Mapping[str, Any], limit_ms: int = LIMIT_MS
     ) -> list[tuple[Any, ...]]:
         # The operator's own SQL, on purpose: read-only, with a time limit, with nobody's rights but the operator's.
@@ -238,9 +229,9 @@ class ViewKeys:
                 return connection.execute(made, named).fetchall()
         except SchemaMismatch as error:
             raise BadCondition(error.detail) from error
+        except QueryCancelled as error:
+            raise ConditionTooSlow(f"over {limit_ms // 1000} s") from error
         except DatabaseDown as error:
-            if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                raise ConditionTooSlow(f"over {limit_ms // 1000} s") from error
             if isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction):
                 raise BadCondition(error.detail) from error
             raise

@@ -11,7 +11,8 @@ from psycopg import Connection
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.webhook import Notice, WebhookDelivery
 from outbox.store import audit
-from outbox.store.pool import Database, fetch_row
+from outbox.store.base import TopicStore
+from outbox.store.pool import fetch_row
 from outbox.store.queries import queries
 
 Row = Mapping[str, Any]
@@ -19,32 +20,20 @@ Row = Mapping[str, Any]
 
 def enqueue(connection: Connection[Any], notices: Sequence[Notice]) -> list[bool]:
     """In the caller's transaction. False for one whose key is there already."""
-    return [_enqueue(connection, notice) for notice in notices]
+    query = queries("webhooks")["enqueue"]
+    bodies = (orjson.dumps(notice.body, default=str).decode() for notice in notices)
+    named = (notice._asdict() | {"body": body} for notice, body in zip(notices, bodies, strict=True))
+    return [connection.execute(query, each).fetchone() is not None for each in named]
 
 
-def _enqueue(connection: Connection[Any], notice: Notice) -> bool:
-    named = {
-        "type": notice.type,
-        "url": notice.url,
-        "body": orjson.dumps(notice.body, default=str).decode(),
-        "dedupe_key": notice.dedupe_key,
-        "replay_id": notice.replay_id,
-    }
-    return connection.execute(queries("webhooks")["enqueue"], named).fetchone() is not None
-
-
-class PostgresWebhooks:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sql = queries("webhooks")
-
+class PostgresWebhooks(TopicStore, topic="webhooks"):
     def enqueue(self, notices: Sequence[Notice]) -> list[bool]:
         with self._database.transaction() as connection:
             return enqueue(connection, notices)
 
     def take(self, lease_seconds: float) -> WebhookDelivery | None:
         """The next delivery that is due, for this sender alone until the lease ends."""
-        row = self._database.fetch_one(self._sql["take"], {"lease": timedelta(seconds=lease_seconds)})
+        row = self._one("take", lease=timedelta(seconds=lease_seconds))
         return None if row is None else WebhookDelivery(*row)
 
     def delivered(self, delivery: WebhookDelivery, response: int) -> None:
@@ -54,8 +43,7 @@ class PostgresWebhooks:
             connection.execute(self._sql["enable"], {"id": delivery.id})
 
     def put_off(self, delivery: WebhookDelivery, delay_seconds: float, response: int | None, error: str) -> None:
-        named = {**_named(delivery, response), "error": error, "delay": timedelta(seconds=delay_seconds)}
-        self._database.execute(self._sql["put_off"], named)
+        self._run("put_off", **_named(delivery, response), error=error, delay=timedelta(seconds=delay_seconds))
 
     def give_up(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
         self._close(delivery, "given_up", response, error)
@@ -63,7 +51,7 @@ class PostgresWebhooks:
     def disable(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
         """This delivery ends; with a 410 of the receiver's own, its address is disabled too."""
         if response is not None:
-            self._database.execute(self._sql["disable"], {"id": delivery.id})
+            self._run("disable", id=delivery.id)
         self._close(delivery, "disabled", response, error)
 
     def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None:
@@ -76,14 +64,13 @@ class PostgresWebhooks:
             return row
 
     def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]:
-        named = {"before": before, "before_id": before_id, "limit": limit}
-        return self._database.rows(self._sql["page"], named)
+        return self._rows("page", before=before, before_id=before_id, limit=limit)
 
     def forget(self, age: timedelta, limit: int) -> int:
-        return self._database.execute(self._sql["forget"], {"age": age, "limit": limit})
+        return self._run("forget", age=age, limit=limit)
 
     def _close(self, delivery: WebhookDelivery, status: str, response: int | None, error: str) -> None:
-        self._database.execute(self._sql["close"], {**_named(delivery, response), "status": status, "error": error})
+        self._run("close", **_named(delivery, response), status=status, error=error)
 
 
 def _named(delivery: WebhookDelivery, response: int | None) -> dict[str, Any]:

@@ -9,14 +9,13 @@ from uuid import UUID
 import orjson
 import psycopg
 
-from outbox.errors import DatabaseDown
 from outbox.policy.event import MOST_ABANDONED
 from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
 from outbox.ports import ControlRow, Holder, Other, Reclaim, Sweep
+from outbox.store.base import TopicStore
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import BY_INDEX, Database, is_refusal, plan_with
-from outbox.store.queries import queries
+from outbox.store.pool import BY_INDEX, Database, QueryCancelled, is_refusal, plan_with
 
 RECLAIM_KEY = 7_306_240_311  # one number for the whole product: only one process reclaims at a time
 SUSPECT_ERROR = (
@@ -31,65 +30,58 @@ SWEEPS = ("sweep_fresh", "sweep_due", "sweep_suspects")
 START: dict[str, Any] = {"seq": -(2**63), "at": "-infinity", "abandoned": 0, "id": UUID(int=0)}
 
 
-class Workers:
+class Workers(TopicStore, topic="workers"):
     """One worker's own entry, and what it reads of the others."""
 
     def __init__(self, database: Database, *, worker_id: str, start_id: UUID) -> None:
-        self._database = database
+        super().__init__(database)
         self._me = {"worker_id": worker_id, "start_id": start_id}
-        self._sql = queries("workers")
 
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool:
         """False = another process holds this id and beats."""
         projects = orjson.dumps(about["projects"]).decode() if "projects" in about else None
         parameters = {**self._me, **about, "projects": projects, "dead_start_id": dead_start_id}
-        return self._database.fetch_one(self._sql["register"], parameters) is not None
+        return self._one("register", **parameters) is not None
 
     def holder(self) -> Holder | None:
-        row = self._database.fetch_one(self._sql["holder"], self._me)
+        row = self._one("holder", **self._me)
         return None if row is None else Holder(*row)
 
     def others(self) -> list[Other]:
-        rows = self._database.fetch_all(self._sql["others"], self._me)
+        rows = self._all("others", **self._me)
         return [Other(orjson.loads(projects), worker, Holder(*row)) for projects, worker, *row in rows]
 
     def beat(self, state: str, server: str | None = None) -> bool:
-        parameters = {**self._me, "state": state, "server": server}
-        return self._database.fetch_one(self._sql["beat"], parameters) is not None
+        return self._one("beat", **self._me, state=state, server=server) is not None
 
     def leave(self) -> None:
-        self._database.execute(self._sql["leave"], self._me)
+        self._run("leave", **self._me)
 
     def forget(self, age: timedelta, limit: int) -> int:
-        """Workers that stopped or fell silent so long ago."""
-        return self._database.execute(self._sql["forget_workers"], {"age": age, "limit": limit})
+        return self._run("forget_workers", age=age, limit=limit)
 
     def controls(self) -> list[ControlRow]:
-        return [ControlRow(*row) for row in self._database.fetch_all(self._sql["controls"])]
+        return [ControlRow(*row) for row in self._all("controls")]
 
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None:
-        """Apart from the lanes and with a time limit: without an entity index this may read many rows. None: it
-        could not tell in that time."""
+        """With a time limit: without an entity index this may read many rows. None: it could not tell in time."""
         parameters = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
         try:
             with self._database.transaction(read_only=True, timeout_ms=timeout_ms) as connection:
                 sql = typed(self._sql["version_known"], entity_id_type(connection))
                 row = connection.execute(sql, parameters).fetchone()
                 return bool(row and row[0])
-        except DatabaseDown as error:
-            if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                return None
-            raise
+        except QueryCancelled:
+            return None
 
 
-class Reclaims:
+class Reclaims(TopicStore, topic="workers"):
     """Takes back rows whose lease has run out. Reads the leases only: a million pending rows cost it nothing."""
 
     def __init__(self, database: Database, *, max_processing_seconds: float, rows_a_step: int) -> None:
-        self._database = database
+        super().__init__(database)
         self._max_processing = timedelta(seconds=max_processing_seconds)
-        self._rows = rows_a_step
-        self._sql = queries("workers")
+        self._rows_a_step = rows_a_step
         self._scan, self._place, self._rows_a_page = 0, START, ROWS_A_PAGE
 
     def step(self, is_dead: Callable[[tuple[Any, ...]], bool]) -> Reclaim:
@@ -102,10 +94,10 @@ class Reclaims:
             rows = abandoned = failed = refused = 0
             for lease in connection.execute(self._sql["expired_leases"], parameters).fetchall():
                 dead = is_dead(lease[1:])
-                n, gone, stuck = self._of_lease(connection, lease, dead, self._rows - rows)
+                n, gone, stuck = self._of_lease(connection, lease, dead, self._rows_a_step - rows)
                 rows, failed, abandoned = rows + n, failed + gone, abandoned + (n if dead else 0)
                 refused += stuck
-                if rows >= self._rows:
+                if rows >= self._rows_a_step:
                     break
             return Reclaim(rows, abandoned, failed, refused)
 
@@ -159,15 +151,15 @@ class Reclaims:
         while time.monotonic() < ends:
             try:
                 found = self._page()
-            except DatabaseDown as error:
-                if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                    raise
+            except QueryCancelled:
                 self._rows_a_page = max(LEAST_PAGE, self._rows_a_page // 4)
                 return Sweep(rows, finished=False, limited=True)
             if found is not None:
                 rows += found
-            elif not self._next_scan():
-                return Sweep(rows, finished=True)
+            else:
+                self._place, self._scan = START, (self._scan + 1) % len(SWEEPS)
+                if not self._scan:
+                    return Sweep(rows, finished=True)
         return Sweep(rows, finished=False)
 
     def _page(self) -> int | None:
@@ -180,7 +172,3 @@ class Reclaims:
             return None
         self._place = dict(zip(START, row[1:], strict=True))
         return int(row[0])
-
-    def _next_scan(self) -> bool:
-        self._place, self._scan = START, (self._scan + 1) % len(SWEEPS)
-        return self._scan > 0

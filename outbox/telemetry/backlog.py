@@ -32,10 +32,12 @@ T = TypeVar("T")
 
 
 class _PacedQuery(Generic[T]):
-    """One query at its own pace: expensive ones run less often. Keeps its last result."""
+    """One query at its own pace: expensive ones run less often. Keeps its last result; it may time out without delaying
+    the main counts."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], announce: Announce) -> None:
         self._clock = clock
+        self._announce = announce
         self._due = float("-inf")
         self.last: T | None = None
 
@@ -45,6 +47,8 @@ class _PacedQuery(Generic[T]):
             return
         try:
             self.last = query()
+        except TookTooLong as error:
+            self._announce(SampleMissed(error.detail))
         finally:
             ended = self._clock()
             self._due = ended + min(REST * (ended - started), LONGEST_REST_SECONDS)
@@ -67,10 +71,10 @@ class BacklogSampler:
         self._entity_types = tuple(entity_types)
         self._interval_seconds = interval_seconds
         self._clock = clock
-        self._failed: _PacedQuery[Mapping[str, int]] = _PacedQuery(clock)
-        self._lanes: _PacedQuery[Mapping[str, TypeBacklog]] = _PacedQuery(clock)
-        self._slot: _PacedQuery[SlotSample | None] = _PacedQuery(clock)
-        self._fanouts: _PacedQuery[FanoutSample] = _PacedQuery(clock)
+        self._failed: _PacedQuery[Mapping[str, int]] = _PacedQuery(clock, announce)
+        self._lanes: _PacedQuery[Mapping[str, TypeBacklog]] = _PacedQuery(clock, announce)
+        self._slot: _PacedQuery[SlotSample | None] = _PacedQuery(clock, announce)
+        self._fanouts: _PacedQuery[FanoutSample] = _PacedQuery(clock, announce)
         self._away_since: float | None = None
         self._schema_is_wrong = False
         self._capped = False
@@ -92,7 +96,8 @@ class BacklogSampler:
             self._announce(SampleMissed(error.detail))
             return LONGEST_REST_SECONDS / 3
         except DatabaseDown as error:
-            self._lost(error)
+            self._away_since = self._away_since if self._away_since is not None else self._clock()
+            self._announce(DatabaseLost(WHERE, error.detail or error.message))
             return self._interval_seconds
         except SchemaMismatch as error:
             self._schema_is_wrong = True
@@ -106,10 +111,10 @@ class BacklogSampler:
     def _query(self, started: float) -> BacklogSampled:
         counts = self._backlog.open_counts()
         took = self._clock() - started
-        self._optional(lambda: self._failed.run(self._backlog.failed_by_reason))
-        self._optional(lambda: self._lanes.run(lambda: self._backlog.lanes(self._entity_types, counts)))
-        self._optional(lambda: self._slot.run(self._backlog.slot))
-        self._optional(lambda: self._fanouts.run(self._backlog.fanouts))
+        self._failed.run(self._backlog.failed_by_reason)
+        self._lanes.run(lambda: self._backlog.lanes(self._entity_types, counts))
+        self._slot.run(self._backlog.slot)
+        self._fanouts.run(self._backlog.fanouts)
         return BacklogSampled(
             lag=counts.lag,
             oldest_age_seconds=counts.oldest_age_seconds,
@@ -123,17 +128,6 @@ class BacklogSampler:
             slot=self._slot.last,
             fanouts=self._fanouts.last,
         )
-
-    def _optional(self, query: Callable[[], None]) -> None:
-        """These may time out without delaying the main counts."""
-        try:
-            query()
-        except TookTooLong as error:
-            self._announce(SampleMissed(error.detail))
-
-    def _lost(self, error: DatabaseDown) -> None:
-        self._away_since = self._away_since if self._away_since is not None else self._clock()
-        self._announce(DatabaseLost(WHERE, error.detail or error.message))
 
     def _found_again(self) -> None:
         if self._away_since is not None:

@@ -3,7 +3,8 @@
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +33,10 @@ def loop_limits(settings: Settings) -> dict[str, float]:
 class _Loop:
     last: float
     limit: float
+    at_server: bool = False
+
+    def is_ok(self, now: float) -> bool:
+        return self.at_server or now - self.last <= self.limit
 
 
 class Beats:
@@ -41,16 +46,27 @@ class Beats:
         self._limits = dict(limits or {})
         self._clock = clock
         self._loops: dict[str, _Loop] = {}
+        self._own = threading.local()  # the loop of this thread
         self._lock = threading.Lock()
 
     def beat(self, loop: str) -> None:
         now = self._clock()
         with self._lock:
-            known = self._loops.get(loop)
-            if known is None:
-                self._loops[loop] = _Loop(now, self._limit(loop))
-            else:
-                known.last = now
+            self._own.loop = known = self._loops.setdefault(loop, _Loop(now, self._limit(loop)))
+            known.last = now
+
+    @contextmanager
+    def at_server(self) -> Iterator[None]:
+        """Around what is asked of a server: however long it takes to answer, the loop of this thread does not hang."""
+        loop: _Loop | None = getattr(self._own, "loop", None)
+        if loop is None or loop.at_server:
+            yield
+            return
+        loop.at_server = True
+        try:
+            yield
+        finally:
+            loop.last, loop.at_server = self._clock(), False
 
     def expect(self, loop: str) -> None:
         """A loop that is about to start. If it never completes a round, that shows as well."""
@@ -65,7 +81,7 @@ class Beats:
         """Whether the loops that projection needs are running. A chore that hangs shows only in the report."""
         now = self._clock()
         with self._lock:
-            return all(now - loop.last <= loop.limit for name, loop in self._loops.items() if name not in CHORES)
+            return all(loop.is_ok(now) for name, loop in self._loops.items() if name not in CHORES)
 
     def report(self) -> dict[str, Any]:
         now = self._clock()
@@ -73,7 +89,7 @@ class Beats:
             loops = sorted(self._loops.items())
         return {
             name: {
-                "ok": now - loop.last <= loop.limit,
+                "ok": loop.is_ok(now),
                 "age_seconds": round(now - loop.last, 3),
                 "limit_seconds": loop.limit,
                 "needed": name not in CHORES,

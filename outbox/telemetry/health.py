@@ -15,6 +15,16 @@ from outbox.telemetry.redaction import redactor, shorten
 
 AWAY: Final = frozenset(str(reason) for reason in Reason if CLASS_OF[reason] is FailureClass.TRANSIENT)
 _DETAIL_CHARACTERS: Final = 300
+# What the status line says of the first check that is not ok.
+_LINES: Final = {
+    "draining": "draining",
+    "database": "waiting for PostgreSQL",
+    "schema": "waiting for the schema",
+    "paused": "paused",
+    "elasticsearch": "waiting for Elasticsearch",
+    "kafka": "waiting for Kafka",
+    "last_success": "no progress",
+}
 # How long after the grace the process may take to exit before /healthz reports that it hangs.
 _AFTER_GRACE_SECONDS: Final = 10.0
 
@@ -129,6 +139,14 @@ class Health:
             if self._reads_stream:
                 checks["kafka"] = self._stream.check()
         return Readiness(self._status(checks), checks)
+
+    def line(self) -> str:
+        """For `systemctl status`: what is waited for, or that it projects."""
+        checks = self.readiness().checks
+        wrong = (
+            f"{said}: {checks[name].detail}" for name, said in _LINES.items() if name in checks and not checks[name].ok
+        )
+        return next(wrong, "projecting")
 
     def _status(self, checks: Mapping[str, ReadyCheck]) -> str:
         needed = ["database", "schema", "last_success", "draining"]

@@ -124,9 +124,9 @@ def _many(kind: Callable[..., M], text: str, label: str, values: Iterable[str] |
     return cast(Closed[M], _Declared(lambda name, own: own.by_label(kind, name, text, label, values)))
 
 
-def _per_partition(text: str) -> Gauge:
-    """Partitions come and go: their series do too. A number of the topic is no value of a row."""
-    return cast(Gauge, _Declared(lambda name, own: own.whole(Gauge, name, text, "partition")))
+def _per(label: str, text: str) -> Gauge:
+    """Labels that are known later: numbers of partitions, whose series come and go, and a limited number of types."""
+    return cast(Gauge, _Declared(lambda name, own: own.whole(Gauge, name, text, label)))
 
 
 class Instruments:
@@ -138,8 +138,8 @@ class Instruments:
     stuck_processing_events = _one(Gauge, "Events in processing with an expired lease or for too long")
     due_events = _one(Gauge, "Events that could be claimed now")
     failed_events = _many(Gauge, "Events that are failed now", "reason", REASONS)
-    lane_lag_events = _many(Gauge, "Events pending or processing, by type", "entity_type")
-    lane_oldest_age_seconds = _many(Gauge, "Age of the oldest pending or processing event, by type", "entity_type")
+    lane_lag_events = _per("entity_type", "Events pending or processing, by type")
+    lane_oldest_age_seconds = _per("entity_type", "Age of the oldest pending or processing event, by type")
     fanouts_open = _one(Gauge, "Fan-outs pending or processing")
     fanout_refreshes_open = _one(Gauge, "Refreshes pending or processing that fan-outs wrote")
     fanout_refreshes = _one(Counter, "Refreshes that fan-outs wrote")
@@ -182,8 +182,8 @@ class Instruments:
     drift_documents = _many(Gauge, "Documents that differed in the last verify", "kind", DRIFT_KINDS)
     verify_timestamp_seconds = _one(Gauge, "Time when verify last ended; 0 = never")
 
-    stream_lag_records = _per_partition("Records of a partition of this worker that are not settled")
-    stream_oldest_age_seconds = _per_partition("Age of the oldest record of a partition that is not settled")
+    stream_lag_records = _per("partition", "Records of a partition of this worker that are not settled")
+    stream_oldest_age_seconds = _per("partition", "Age of the oldest record of a partition that is not settled")
     stream_partitions = _one(Gauge, "Partitions that this worker has")
     stream_resting_partitions = _one(Gauge, "Partitions that rest, because too many of their events are open")
     stream_gaps = _one(Counter, "Times that records were gone before they were read")
@@ -192,16 +192,11 @@ class Instruments:
     stream_empty_records = _one(Counter, "Records without value and headers, which compaction leaves: they pass")
     stream_commits_refused = _one(Counter, "Commits that Kafka did not take")
 
-    def __init__(
-        self, projection: str, registry: CollectorRegistry, entity_types: Iterable[str], nodes: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, projection: str, registry: CollectorRegistry, nodes: Sequence[str] = ()) -> None:
         """A single node has no series: nothing else could take its requests, and the bulk requests show how it is."""
         self.projection = projection
         self._registry = registry
-        self._values = {
-            "entity_type": tuple(dict.fromkeys((*entity_types, OTHER))),
-            "node": tuple(nodes) if len(nodes) > 1 else (),
-        }
+        self._values = {"node": tuple(nodes) if len(nodes) > 1 else ()}
         for name, declared in vars(Instruments).items():
             if isinstance(declared, _Declared):
                 setattr(self, name, declared.make(name, self))

@@ -2,8 +2,7 @@
 
 import logging
 import sys
-import threading
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Final, TextIO
@@ -29,25 +28,25 @@ def configure(
     worker: str,
     *,
     secrets: Iterable[str] = (),
+    names: Collection[str] = (),
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
     """Build the logger of this process and route the libraries' logging into it."""
     out = stream or sys.stderr
     render = _json_line if log_format == "json" else _console(out)
-    redact = redactor(secrets)
+    redact = redactor(secrets, names)
     show = escape_for_json if log_format == "json" else escape
     processors: list[Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.format_exc_info,
-        _base_fields(projection, worker),
-        _cleaner(lambda text: shorten(show(redact(text)))),
+        _base_fields(projection, worker, lambda text: shorten(show(redact(text)))),
         render,
     ]
     least = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=_factory(out),
+        logger_factory=structlog.WriteLoggerFactory(out),  # one write per line: lines of two threads never mix
         cache_logger_on_first_use=True,
     )
     logger: FilteringBoundLogger = structlog.get_logger().bind()
@@ -55,22 +54,16 @@ def configure(
     return logger
 
 
-def _base_fields(projection: str, worker: str) -> Processor:
-    """These come first in every line, so that lines are easy to compare."""
+def _base_fields(projection: str, worker: str, clean: Clean) -> Processor:
+    """These come first in every line, so that lines are easy to compare; what is nothing is left out."""
 
     def add(_: Any, __: str, event: EventDict) -> EventDict:
         ts = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         base = {"ts": ts, "level": event.pop("level"), "event": event.pop("event")}
-        return {**base, "projection": projection, "worker": worker, **event}
+        whole = {**base, "projection": projection, "worker": worker, **event}
+        return {name: _cleaned(value, clean) for name, value in whole.items() if value is not None}
 
     return add
-
-
-def _cleaner(clean: Clean) -> Processor:
-    def apply(_: Any, __: str, event: EventDict) -> EventDict:
-        return {name: _cleaned(value, clean) for name, value in event.items() if value is not None}
-
-    return apply
 
 
 def _cleaned(value: Any, clean: Clean) -> Any:
@@ -120,22 +113,6 @@ def _console(out: TextIO) -> Processor:
         return render(logger, name, shown)[:LINE_BYTES]
 
     return line
-
-
-def _factory(out: TextIO) -> Callable[..., Any]:
-    lock = threading.Lock()
-
-    class Line:
-        """One write per line, so that lines of two threads never mix."""
-
-        def msg(self, message: str) -> None:
-            with lock:
-                out.write(message + "\n")
-                out.flush()
-
-        log = debug = info = warning = error = critical = exception = msg
-
-    return lambda *_: Line()
 
 
 class _Library(logging.Handler):

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 
 from outbox import __version__, facts
 from outbox.policy.outcome import Reason
+from outbox.store.backlog import MOST_LABELS
 from outbox.telemetry.instruments import OTHER, Instruments
 
 Handler = Callable[[Any], None]
@@ -36,12 +37,15 @@ class Metrics:
         wall_clock: Callable[[], float] = time.time,
         nodes: Sequence[str] = (),
     ) -> None:
-        self.instruments = Instruments(projection, registry, entity_types, nodes)
+        self.instruments = Instruments(projection, registry, nodes)
         self.instruments.build_info(__version__, platform.python_version())
         self._now = wall_clock
         self._lock = Lock()  # guards the two below: several lanes may report a pause at once
         self._pauses: dict[str, str] = {}  # scope -> cause
         self._brakes: set[str] = set()
+        self._types = dict.fromkeys((*entity_types, OTHER))
+        self._most_types = len(self._types) + MOST_LABELS
+        self._lanes({})
         self._handlers = self._table()
 
     def handle(self, fact: facts.Fact) -> None:
@@ -159,17 +163,19 @@ class Metrics:
         i.sample_timestamp_seconds.set(self._now())
 
     def _lanes(self, lanes: Mapping[str, facts.TypeBacklog]) -> None:
-        """Sampled types that are not a label count as `other`."""
+        """The sampler gives the types that were declared first. Those above the limit count as `other`."""
         i = self.instruments
-        lag = dict.fromkeys(i.lane_lag_events, 0)
-        oldest = dict.fromkeys(i.lane_lag_events, 0.0)
+        new = [entity_type for entity_type in lanes if entity_type not in self._types]
+        self._types |= dict.fromkeys(new[: self._most_types - len(self._types)])
+        lag = dict.fromkeys(self._types, 0)
+        oldest = dict.fromkeys(self._types, 0.0)
         for entity_type, lane in lanes.items():
             label = entity_type if entity_type in lag else OTHER
             lag[label] += lane.lag
             oldest[label] = max(oldest[label], lane.oldest_age_seconds)
         for label in lag:
-            i.lane_lag_events[label].set(lag[label])
-            i.lane_oldest_age_seconds[label].set(oldest[label])
+            i.lane_lag_events.labels(i.projection, label).set(lag[label])
+            i.lane_oldest_age_seconds.labels(i.projection, label).set(oldest[label])
 
     def _failed_rows(self, failed: Mapping[str, int]) -> None:
         """Rows from before adoption may have other reasons: they count as `other`."""

@@ -1,7 +1,7 @@
 """Makes text safe to log: secrets masked, control characters escaped, length limited. It writes nothing."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -32,19 +32,25 @@ _SECRETS: Final = (
     ),
     (re.compile(r"\b((?i:ApiKey|Bearer)|Basic)(\s{1,4})[\w.~+/=-]{8,}"), rf"\1\2{MASK}"),
 )
-_KEPT_IN_JSON: Final = "\n\t"
 
 Redact = Callable[[str], str]
 
 
-def redactor(secrets: Iterable[str] = ()) -> Redact:
-    """Masks whatever looks like a secret, and the given secrets of this process wherever they occur."""
+def redactor(secrets: Iterable[str] = (), names: Collection[str] = ()) -> Redact:
+    """Masks whatever looks like a secret, and the given secrets of this process wherever they occur. One that is a part
+    of a public name (password `articles`, index `articles-v2`) hides nothing by being masked in it: it is masked where
+    it stands alone, or, where it is the whole name, in the place of a secret."""
     given = {secret for secret in secrets if len(secret) > 3}
     known = sorted(given | {password for secret in given for password in _passwords(secret)}, key=len, reverse=True)
+    within = [secret for secret in known if any(secret in name for name in names)]
+    anywhere = [secret for secret in known if secret not in within]
+    alone = [re.compile(rf"(?<![\w.-]){re.escape(secret)}(?!\.?[\w-])") for secret in within if secret not in names]
 
     def redact(text: str) -> str:
-        for secret in known:
+        for secret in anywhere:
             text = text.replace(secret, MASK)
+        for secret_alone in alone:
+            text = secret_alone.sub(MASK, text)
         if ":" in text or "=" in text or " " in text:  # most values are a single word: saves 10 us each
             for pattern, masked in _SECRETS:
                 text = pattern.sub(masked, text)
@@ -69,17 +75,13 @@ def escape(text: str, keep: str = "") -> str:
     """Control, direction and lone surrogate characters made visible, so that a value cannot forge a log line."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in keep else _visible(c) for c in text)
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def escape_for_json(text: str) -> str:
     """As `escape`, except newlines and tabs, which JSON escapes itself."""
-    return escape(text, _KEPT_IN_JSON)
+    return escape(text, "\n\t")
 
 
 def shorten(text: str, limit: int = FIELD_CHARACTERS) -> str:
     return text if len(text) <= limit else text[: limit - len(_CUT)] + _CUT
-
-
-def _visible(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -79,18 +79,13 @@ def shape(
     texts: Mapping[str, str] | None = None,
     only: Collection[str] = (),
     without: Collection[str] = (),
-    behind: Mapping[str, str] | None = None,
     **changed: Any,
 ) -> Any:
-    """A model with the fields of `source`, all or some. `texts` describes some; `changed` gives types of its own,
-    and fields that `source` has not: those stand `behind` another field."""
+    """A model with the fields of `source`, all or some. `texts` describes some; `changed` gives types of its own, and
+    fields that `source` has not."""
     types = get_type_hints(source)
-    order = list(only) or [field for field in types if field not in without]
-    for field in changed:
-        if field not in order:
-            order.insert(order.index((behind or {})[field]) + 1, field)
-    fields = {field: (changed.get(field, types.get(field)), (texts or {}).get(field, "")) for field in order}
-    return model(name, about, **fields)
+    kinds = {field: types[field] for field in only or types if field not in without} | changed
+    return model(name, about, **{field: (kind, (texts or {}).get(field, "")) for field, kind in kinds.items()})
 
 
 # What people did
@@ -122,7 +117,6 @@ Event = shape(
     stored_event.StoredEvent,
     "One row of the outbox, without its payload.",
     without=("error_detail",),
-    behind={"failure_type": "dead_reason", "trace_id": "traceparent"},
     failure_type=str | None,
     trace_id=str | None,
 )
@@ -243,7 +237,6 @@ Replay = shape(
     "A replay: a batch of pinned events on its way.",
     texts={"status": _STATES, "webhook_host": "Its own webhook's host; the rest of an address is often a secret."},
     without=("client_id", "webhook_to", "webhook_url"),
-    behind={"webhook_host": "rate"},
     status=str,
     webhook_host=str | None,
 )
@@ -281,7 +274,6 @@ TypeCounts = shape(
         "done": "Finished, as far back as the roll-up remembers (90 days).",
         "discarded": "Discarded now.",
     },
-    behind={"done": "failed", "discarded": "done"},
     done=int,
     discarded=int,
 )
@@ -297,7 +289,6 @@ StreamPartition = shape(
         "lag": "Records that are to be read.",
         "gone": "What is to be read next is no longer there: a gap.",
     },
-    behind={"lag": "oldest_age_seconds", "gone": "lag"},
     lag=int,
     gone=bool,
 )

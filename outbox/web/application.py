@@ -161,17 +161,13 @@ def _finished(app: FastAPI) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    schemas |= _problem_schemas()
+    problem = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= {**problem.pop("$defs"), "Problem": problem}
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _finish(path, method, operation)
     return dict(document)
-
-
-def _problem_schemas() -> dict[str, Any]:
-    schema = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {**schema.pop("$defs"), "Problem": schema}
 
 
 def _finish(path: str, method: str, operation: dict[str, Any]) -> None:

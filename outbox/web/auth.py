@@ -329,7 +329,10 @@ class AccessGate:
 
     def admit(self, request: Request, needed: Role, *, form: bool, acts: bool = False) -> Person | None:
         """Who asks, or RefusedRequest. None only where anyone may. `acts`: it leaves a trace, whatever its method."""
-        self._check_host(request)
+        if self.tokens is None and not loopback_host(request.headers.get("host")):
+            # The address is the only lock then: a name that is not loopback may be a rebound one.
+            self.tell(request, AccessVerdict.HOST)
+            raise RefusedRequest(403, "Without tokens the console answers only to a loopback name such as localhost.")
         acts = acts or request.method not in SAFE_METHODS
         if acts and cross_site(request.headers, form=form):
             self.tell(request, AccessVerdict.CROSS_SITE)
@@ -378,12 +381,6 @@ class AccessGate:
         """429 for whoever does this too often."""
         if wait := self.pace.take(allowance, f"{peer_of(request.scope)} {name}"):
             raise _too_often(wait)
-
-    def _check_host(self, request: Request) -> None:
-        """Without tokens the address is the only lock: a name that is not loopback may be a rebound one."""
-        if self.tokens is None and not loopback_host(request.headers.get("host")):
-            self.tell(request, AccessVerdict.HOST)
-            raise RefusedRequest(403, "Without tokens the console answers only to a loopback name such as localhost.")
 
     def _who(self, request: Request) -> Person:
         if self.tokens is None:

@@ -110,7 +110,7 @@ HEADERS: Final = {
 }
 
 
-_HEAD: Final = "outbox.head"
+HEAD: Final = "outbox.head"  # in the scope of a request that was asked by HEAD
 KEEP: Final = "public, max-age=31536000, immutable"
 
 
@@ -152,11 +152,7 @@ class HeadAsGet:
         async def without_body(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
-        await self._app({**scope, "method": "GET", _HEAD: True}, receive, without_body)
-
-
-def asked_by_head(scope: Scope) -> bool:
-    return _HEAD in scope
+        await self._app({**scope, "method": "GET", HEAD: True}, receive, without_body)
 
 
 HEALTH: Final = "/healthz"

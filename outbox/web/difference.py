@@ -130,13 +130,7 @@ def lines(value: Any, path: str = "", indent: str = "", key: str = "", tail: str
             yield from lines(item, joined(path, name, member=members), indent + INDENT, label, comma)
         yield SourceLine(indent, "", ("}" if members else "]") + tail, "bracket", path)
     else:
-        yield SourceLine(
-            indent,
-            key,
-            (compact(value) if isinstance(value, Members | list) else scalar(value)) + tail,
-            kind_of(value),
-            path,
-        )
+        yield SourceLine(indent, key, compact(value) + tail, kind_of(value), path)
 
 
 def joined(path: str, name: str, *, member: bool) -> str:

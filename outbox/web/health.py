@@ -165,6 +165,12 @@ class HealthState:
     def complete(self, registry: "CollectorRegistry", health: "Health") -> None:
         self.registry, self.health = registry, health
 
+    def alive(self) -> bool:
+        return self.health.alive() if self.health else self.beats.alive()
+
+    def line(self) -> str:
+        return self.health.line() if self.health else "waiting for PostgreSQL: loading modules"
+
 
 def start(host: str, metrics_port: int, http_port: int | None, shown: HealthState) -> list[PageServer]:
     """One server per port; 0 is off. A port that cannot be opened raises CannotListen before anything is claimed."""
@@ -202,7 +208,7 @@ def metrics(shown: HealthState, accept: str) -> HealthPage:
 
 
 def healthz(shown: HealthState) -> HealthPage:
-    alive = shown.health.alive() if shown.health else shown.beats.alive()
+    alive = shown.alive()
     body = {"status": "ok" if alive else "stalled", "loops": shown.beats.report()}
     return HealthPage(200 if alive else 503, JSON, orjson.dumps(body) + b"\n")
 

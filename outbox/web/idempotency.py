@@ -43,9 +43,12 @@ class Kept:
         self, who: str, path: str, key: str, body: bytes, act: Callable[[], Awaitable[Response]]
     ) -> Response:
         """The answer of the first request with this key; `act` runs only for that one."""
-        name, fingerprint = (who, path, read_key(key)), hashlib.sha256(body).hexdigest()
+        if not _KEY.fullmatch(key):
+            raise RefusedRequest(422, "An Idempotency-Key is 1 to 200 printable ASCII characters without blanks.")
+        name, fingerprint = (who, path, key), hashlib.sha256(body).hexdigest()
         if known := self._take(name, fingerprint):
-            return _again(known)
+            headers = {name: value for name, value in known.headers.items() if name != "content-length"}
+            return Response(bytes(known.body), known.status_code, headers | {REPEATED: "true"})
         try:
             response = await act()
         except BaseException:
@@ -80,14 +83,3 @@ class Kept:
     def _forget(self, name: tuple[str, str, str]) -> None:
         with self._lock:
             self._held.pop(name, None)
-
-
-def read_key(text: str) -> str:
-    if not _KEY.fullmatch(text):
-        raise RefusedRequest(422, "An Idempotency-Key is 1 to 200 printable ASCII characters without blanks.")
-    return text
-
-
-def _again(kept: Response) -> Response:
-    headers = {name: value for name, value in kept.headers.items() if name != "content-length"}
-    return Response(bytes(kept.body), kept.status_code, headers | {REPEATED: "true"})

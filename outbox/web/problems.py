@@ -91,11 +91,6 @@ def problem_document(refused: RefusedRequest, path: str) -> dict[str, Any]:
     return body | refused.more
 
 
-def problem_response(refused: RefusedRequest, path: str) -> Response:
-    body = orjson.dumps(problem_document(refused, path))
-    return Response(body, refused.status, refused.headers, media_type=MEDIA_TYPE)
-
-
 API: Final = "/api/"
 CURSORS: Final = ("cursor",)
 LOGIN: Final = "/ops/queue/login"
@@ -117,7 +112,9 @@ def refused_by(error: Exception) -> RefusedRequest:
         case RefusedRequest():
             return error
         case BadRequest():
-            return _bad(error.problems)
+            # A cursor is made by us, so a wrong one was forged or cut: the request itself is broken.
+            forged = any(field in CURSORS for field, _ in error.problems)
+            return RefusedRequest(400 if forged else 422, "Some fields are invalid.", errors=error.problems)
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():
@@ -129,12 +126,6 @@ def refused_by(error: Exception) -> RefusedRequest:
             return RefusedRequest(
                 500, "Something went wrong here; the console's log says what. Nothing else is affected."
             )
-
-
-def _bad(problems: tuple[tuple[str, str], ...]) -> RefusedRequest:
-    """A cursor is made by us, so a wrong one was forged or cut: 400, the request itself is broken."""
-    forged = any(field in CURSORS for field, _ in problems)
-    return RefusedRequest(400 if forged else 422, "Some fields are invalid.", errors=problems)
 
 
 def _of_ours(error: OutboxError) -> RefusedRequest:
@@ -176,7 +167,8 @@ def _where(place: tuple[Any, ...]) -> str:
 
 def error_response(request: Request, refused: RefusedRequest) -> Response:
     if request.url.path.startswith(API):
-        return problem_response(refused, request.url.path)
+        body = orjson.dumps(problem_document(refused, request.url.path))
+        return Response(body, refused.status, refused.headers, media_type=MEDIA_TYPE)
     if isinstance(refused, LoginNeeded) and request.method in ("GET", "HEAD"):
         asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"{LOGIN}?next={quote(asked, safe='')}", 303)

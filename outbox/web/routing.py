@@ -26,6 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match
 
+from outbox.ops.status import QueueStatus
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Source
 from outbox.policy.inputs import (
@@ -62,8 +63,9 @@ async def read_body(request: Request, accepted: str) -> bytes:
         raise RefusedRequest(408, f"The body did not arrive within {MOST_SECONDS:.0f} s.") from None
     except ClientDisconnect:
         raise RefusedRequest(400, "The client disconnected before its body was read.") from None
-    if body:
-        _check_type(request, accepted)
+    said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and said != accepted:
+        raise RefusedRequest(415, f"Send {accepted}, not {said[:80] or 'a body without a content type'}.")
     request._body = body
     return body
 
@@ -86,12 +88,6 @@ async def _collect(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _check_type(request: Request, accepted: str) -> None:
-    said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if said != accepted:
-        raise RefusedRequest(415, f"Send {accepted}, not {said[:80] or 'a body without a content type'}.")
-
-
 def _too_large() -> RefusedRequest:
     return RefusedRequest(413, f"The body is larger than {MOST_BYTES // 1024} KB.", headers={"connection": "close"})
 
@@ -101,8 +97,6 @@ HOME: Final = "/ops/queue"
 ANYONE, VIEWER, OPERATOR, ADMIN = Role.ANYONE, Role.VIEWER, Role.OPERATOR, Role.ADMIN
 ROLE: Final = "x-role"
 ACTS: Final = "x-leaves-a-trace"
-TAKES: Final = "x-takes"
-SHOWS: Final = "x-shows"
 ON_EVERY_PAGE: Final = ("said",)  # what the act before has done, in a word of a closed list
 MOST_NAMED: Final = 20
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -133,48 +127,43 @@ def gives(model: type, status: int = 200, text: str = "") -> dict[str, Any]:
 class GuardedRoute(APIRoute):
     """A route without a role does not come into being: forgetting one must not open it."""
 
-    @property
-    def role(self) -> Role:
-        return Role((self.openapi_extra or {})[ROLE])
-
-    @property
-    def keeps(self) -> bool:
-        return not (self.openapi_extra or {}).get(SHOWS)
+    def __init__(self, path: str, *, about: Endpoint, **options: Any) -> None:
+        self.about = about
+        super().__init__(path, about.endpoint, methods=[about.method], **options | about.more)
 
     def check_query(self, request: Request) -> None:
         """A name that this address does not know is refused: whoever wrote it means something by it, and a filter that
         is passed over matches everything. The framework does so itself where an endpoint has parameters of its own."""
-        if self.role is Role.ANYONE or self.dependant.query_params:
+        if self.about.role is Role.ANYONE or self.dependant.query_params:
             return
-        takes = (*(self.openapi_extra or {}).get(TAKES, ()), *(() if self.include_in_schema else ON_EVERY_PAGE))
+        takes = (*self.about.takes, *(() if self.include_in_schema else ON_EVERY_PAGE))
         unknown = [name for name in request.query_params if name not in takes][:MOST_NAMED]
         if unknown:
             raise BadRequest([(name[:80], "is no parameter of this address") for name in unknown])
 
     def get_route_handler(self) -> Handler:
-        inner, role, acts = super().get_route_handler(), self.role, ACTS in (self.openapi_extra or {})
-        page = not self.include_in_schema
-        accepted = FORM if page else JSON
+        inner = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
             try:
-                return await self._pass(request, inner, role, accepted, acts)
+                return await self._pass(request, inner)
             except Exception as error:
                 return problems.error_response(request, _refusal_of(error))
 
         return handle
 
-    async def _pass(self, request: Request, inner: Handler, role: Role, accepted: str, acts: bool) -> Response:
+    async def _pass(self, request: Request, inner: Handler) -> Response:
         gate: AccessGate = request.app.state.gate
-        person = request.state.person = gate.admit(request, role, form=accepted == FORM, acts=acts)
-        if acts and console_server.asked_by_head(request.scope):
+        about, page = self.about, not self.include_in_schema
+        person = request.state.person = gate.admit(request, about.role, form=page, acts=about.acts)
+        if about.acts and console_server.HEAD in request.scope:
             raise RefusedRequest(405, "HEAD would leave the trace of a GET; send that.", headers={"allow": "GET"})
         self.check_query(request)
         if request.method in SAFE_METHODS:
             return await inner(request)
-        sent = await read_body(request, accepted)
+        sent = await read_body(request, FORM if page else JSON)
         key = request.headers.get(idempotency.HEADER)
-        if key is None or person is None or not self.keeps:
+        if key is None or person is None or about.shows:
             return await inner(request)
         kept: idempotency.Kept = request.app.state.kept
 
@@ -196,18 +185,10 @@ def _refusal_of(error: Exception) -> RefusedRequest:
 
 def add_endpoints(app: FastAPI, endpoints: Iterable[Endpoint], *, prefix: str = "", api: bool = False) -> None:
     """Add the endpoints to the app. Pages stay out of the OpenAPI document."""
-    for endpoint in endpoints:
-        about: dict[str, Any] = {ROLE: str(endpoint.role)} | ({ACTS: True} if endpoint.acts else {})
-        about |= {SHOWS: True} if endpoint.shows else {}
-        about |= {} if api else {TAKES: tuple(endpoint.takes)}
-        more = {"openapi_extra": about, "include_in_schema": api, **endpoint.more}
-        app.router.add_api_route(
-            prefix + endpoint.path,
-            endpoint.endpoint,
-            methods=[endpoint.method],
-            route_class_override=GuardedRoute,
-            **more,
-        )
+    for each in endpoints:
+        told = {ROLE: str(each.role)} | ({ACTS: True} if each.acts else {})
+        route = GuardedRoute(prefix + each.path, about=each, openapi_extra=told, include_in_schema=api)
+        app.router.routes.append(route)
 
 
 def _methods(request: Request) -> list[str]:
@@ -295,20 +276,16 @@ class Act(Strict):
     )
 
 
-def _read_events(raw: dict[str, Any]) -> EventFilter:
-    return read.read_event_filter(raw, datetime.now(UTC))
-
-
-def _read_audit(raw: dict[str, Any]) -> AuditFilter:
-    return read.read_audit_filter(raw, datetime.now(UTC))
+EVENT_FIELDS = tuple(EventFilter.__dataclass_fields__)
+AUDIT_FIELDS = tuple(AuditFilter.__dataclass_fields__)
 
 
 def event_filter_of(asked: EventQuery) -> EventFilter:
-    return _read_events(asked.model_dump(include=set(EventFilter.__dataclass_fields__), exclude_none=True))
+    return read.read_event_filter(asked.model_dump(include={*EVENT_FIELDS}, exclude_none=True), datetime.now(UTC))
 
 
 def audit_filter_of(asked: AuditQuery) -> AuditFilter:
-    return _read_audit(asked.model_dump(include=set(AuditFilter.__dataclass_fields__), exclude_none=True))
+    return read.read_audit_filter(asked.model_dump(include={*AUDIT_FIELDS}, exclude_none=True), datetime.now(UTC))
 
 
 def services(request: Request) -> Services:
@@ -341,10 +318,6 @@ def capped(count: int) -> dict[str, Any]:
     return {"matched": min(count, most), "matched_capped": count > most}
 
 
-EVENT_FIELDS = tuple(EventFilter.__dataclass_fields__)
-AUDIT_FIELDS = tuple(AuditFilter.__dataclass_fields__)
-
-
 def raw_filter(values: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """The filter's words from a query string or a form, each as it was written."""
     raw: dict[str, Any] = {}
@@ -359,17 +332,27 @@ def event_filter(values: Any) -> EventFilter:
     raw = raw_filter(values, EVENT_FIELDS)
     if "ids" in raw:
         raw["ids"] = " ".join(raw["ids"])
-    return _read_events(raw)
+    return read.read_event_filter(raw, datetime.now(UTC))
 
 
 def audit_filter(values: Any) -> AuditFilter:
-    return _read_audit(raw_filter(values, AUDIT_FIELDS))
+    return read.read_audit_filter(raw_filter(values, AUDIT_FIELDS), datetime.now(UTC))
 
 
 def number(values: Any, name: str, default: int, least: int, most: int) -> int:
     """A page's number is clamped, not refused: an old bookmark should still show something."""
     text = str(values.get(name) or "")
     return max(least, min(int(text), most)) if text.isdecimal() and len(text) < 10 else default
+
+
+def filter_bar(request: Request, asked: EventFilter, status: QueueStatus) -> dict[str, Any]:
+    """The form of the event filter: what was asked for, and what there is to choose from."""
+    words = request.query_params
+    return {
+        "filter_words": {name: words[name] for name in read.given(asked) if name in words},
+        "reasons": sorted(filter(None, status.failed_by_reason)),
+        "types": sorted(row.entity_type for row in status.by_entity_type),
+    }
 
 
 def event_id(text: str) -> UUID:
@@ -379,24 +362,41 @@ def event_id(text: str) -> UUID:
         raise RefusedRequest(404, "An event's id is a uuid; this is none.") from None
 
 
-def actor(request: Request, said: str | None) -> Actor:
-    """Who acts on a page: the token's name, or on loopback the name that the person gives."""
-    who = person(request)
-    name = said if who.by_token is False else None
-    return read.actor(who.acting(name) if who.by_token else (said or ""), Source.CONSOLE, str(who.role))
+@dataclass(frozen=True, slots=True)
+class SentForm:
+    """A form by which a person acts, and the way back from it."""
+
+    request: Request
+    form: FormData
+
+    @property
+    def at(self) -> Services:
+        return services(self.request)
+
+    @property
+    def actor(self) -> Actor:
+        """The token's name, or on loopback the name that the person gives."""
+        who = person(self.request)
+        return read.actor(who.name if who.by_token else self.text("by"), Source.CONSOLE, str(who.role))
+
+    @property
+    def reason(self) -> str:
+        return self.text("reason")
+
+    def text(self, name: str) -> str:
+        return str(self.form.get(name) or "")
+
+    def go(self, to: str, said: str) -> Response:
+        """After the act: see other, in a new reading. The name is kept for the next form."""
+        self.at.status.forget()
+        answer = RedirectResponse(f"{to}{'&' if '?' in to else '?'}said={said}", 303)
+        if (by := self.text("by")) and not person(self.request).by_token:
+            answer.set_cookie(NAME_COOKIE, quote(by[:120]), max_age=31_536_000, httponly=True, samesite="strict")
+        return answer
 
 
-def go(request: Request, to: str, said: str = "", by: str | None = None) -> Response:
-    """After an act: see other. The name is kept for the next form."""
-    glue = "&" if "?" in to else "?"
-    answer = RedirectResponse(f"{to}{glue}said={said}" if said else to, 303)
-    if by and not person(request).by_token:
-        answer.set_cookie(NAME_COOKIE, quote(by[:120]), max_age=31_536_000, httponly=True, samesite="strict")
-    return answer
+async def _sent(request: Request) -> SentForm:
+    return SentForm(request, await request.form())
 
 
-async def _form(request: Request) -> FormData:
-    return await request.form()
-
-
-Sent = Annotated[FormData, Depends(_form)]
+Sent = Annotated[SentForm, Depends(_sent)]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from outbox.errors import DependencyDown, OutboxError
 from outbox.ops.audit import AuditDesk, AuditPage
@@ -20,7 +20,6 @@ from outbox.ops.discard import DiscardDesk
 from outbox.ops.events import Browse, Payloads
 from outbox.ops.failures import FailureDesk, FailureGroup, Stats, StatsDesk
 from outbox.ops.pauses import Pauses
-from outbox.ops.reindex.verify import Verify
 from outbox.ops.replay.desk import Created, ReplayDesk
 from outbox.ops.replay.plan import Planner
 from outbox.ops.reprojection import ProjectionDesk
@@ -69,7 +68,8 @@ class Shared(Generic[T]):
         """Raises DependencyDown only where there is nothing useful to show instead."""
         if not self._is_fresh():
             self._read_or_wait()
-        return self._kept()
+        assert self._last is not None
+        return SharedReading(self._last[1], self._age(), self._problem)
 
     def forget(self) -> None:
         """After an act of a person, who wants to see what it did: the next request waits for a new reading."""
@@ -85,23 +85,16 @@ class Shared(Generic[T]):
             return
         try:
             if not self._is_fresh():
-                self._read()
+                began = self._clock()
+                value = self._query()
+                self._every = max(self._fresh_seconds, REST * (self._clock() - began))
+                self._last, self._problem = (self._clock(), value), ""
         except DependencyDown as away:
             self._problem = away.message
             if self._last is None or self._age() > USEFUL_SECONDS:
                 raise
         finally:
             self._reading.release()
-
-    def _read(self) -> None:
-        began = self._clock()
-        value = self._query()
-        self._every = max(self._fresh_seconds, REST * (self._clock() - began))
-        self._last, self._problem = (self._clock(), value), ""
-
-    def _kept(self) -> SharedReading[T]:
-        assert self._last is not None
-        return SharedReading(self._last[1], self._age(), self._problem)
 
     def _age(self) -> float:
         assert self._last is not None
@@ -156,24 +149,17 @@ class Snapshot:
     recent_audit: AuditPage
 
 
-def snapshots(
-    status: StatusDesk,
-    pulse: Callable[[], Mapping[str, Pulse]],
-    stats: StatsDesk,
-    browse: Browse,
-    audit: AuditDesk,
-) -> Callable[[], Snapshot]:
-    def read() -> Snapshot:
-        return Snapshot(
-            status=status.read(),
-            pulse=pulse(),
-            finished=stats.finished(),
-            discarded=stats.store.discarded(),
-            recent_failures=browse.page(EventFilter(), ("failed",), RECENT).events,
-            recent_audit=audit.page(AuditFilter(), None, RECENT),
-        )
-
-    return read
+def snapshot(
+    status: StatusDesk, pulse: Callable[[], Mapping[str, Pulse]], stats: StatsDesk, browse: Browse, audit: AuditDesk
+) -> Snapshot:
+    return Snapshot(
+        status=status.read(),
+        pulse=pulse(),
+        finished=stats.finished(),
+        discarded=stats.store.discarded(),
+        recent_failures=browse.page(EventFilter(), ("failed",), RECENT).events,
+        recent_audit=audit.page(AuditFilter(), None, RECENT),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,5 +185,5 @@ class Services:
     audit: AuditDesk
     exports: AuditDesk
     webhooks: WebhookDesk
-    verify: Verify
+    verifications: Callable[[int], Sequence[Mapping[str, Any]]]  # the newest comparisons, each with its report
     rebuilds: Callable[[int], Sequence[Rebuild]]

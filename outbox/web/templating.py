@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse
 
 from outbox import __version__
 from outbox.policy.outcome import Code
+from outbox.telemetry.redaction import escape_for_json
 
 _UNITS: Final = ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h"), (3_888_000, 86_400, "d"))
 
@@ -99,7 +100,7 @@ def plural(number: float, one: str, many: str = "") -> str:
 
 def visible(text: object) -> str:
     """Control characters made visible, so that a value cannot play tricks with the reader; line breaks stay."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(text))
+    return escape_for_json(str(text))
 
 
 class Bar(NamedTuple):
@@ -154,12 +155,9 @@ def stacked(
         for name in series:
             if n := counts.get(name, 0):
                 tall = max(n / top * height, 1.5)
-                bars.append(
-                    Bar(
-                        place * step + 1, height - below - tall, max(step - 2, 1), tall, name, f"{bucket}: {n:,} {name}"
-                    )
-                )
                 below += tall
+                shape = (place * step + 1, height - below, max(step - 2, 1), tall)
+                bars.append(Bar(*shape, name, f"{bucket}: {n:,} {name}"))
     every = max(math.ceil(len(buckets) / 8), 1)
     across = [Tick(i * step + step / 2, label(bucket)) for i, (bucket, _) in enumerate(buckets) if i % every == 0]
     up = [Tick(height - share * height, f"{top * share:,.0f}") for share in (0.5, 1.0)] if most else []
@@ -220,10 +218,8 @@ def link(path: str, /, **parts: Any) -> str:
 
 def _static_version() -> str:
     """Changes with any static file, so that browsers may keep them."""
-    digest = hashlib.sha256()
-    for file in sorted(path for path in STATIC.rglob("*") if path.is_file()):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:10]
+    files = sorted(path for path in STATIC.rglob("*") if path.is_file())
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:10]
 
 
 def _environment() -> Environment:

@@ -48,7 +48,8 @@ def test_a_worker_id_in_use_is_refused_with_78_when_its_holder_is_seen_to_live(s
     first.wait_for_fact("worker.started")
     second = start_daemon(OUTBOX_WORKER_ID="w1", **QUICK)
     assert second.wait() == 78
-    assert "worker.id_taken" in second.output
+    assert second.facts("worker.id_taken")
+    assert "Another running worker uses this worker id" in second.output
     assert "OUTBOX_WORKER_ID" in second.output
     assert first.terminate() == 0
 

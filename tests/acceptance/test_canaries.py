@@ -7,7 +7,6 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 from psycopg import sql
 
 from tests.fixtures.commands import Called, call, call_here
+from tests.fixtures.console import console_process
 from tests.fixtures.failures import statuses
 from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port
 from tests.fixtures.receivers import receiver
@@ -243,32 +243,14 @@ def _sent(bulks: list[Request]) -> list[str]:
 
 
 COMMANDS = [
-    ("config", "print"),
-    ("config", "print", "--json"),
-    ("config", "check"),
-    ("status", "--json"),
-    ("list", "--json"),
-    ("list", "--status", "failed"),
-    ("stats", "--json"),
-    ("doctor", "--json"),
-    ("migrate", "status", "--json"),
-    ("audit", "list", "--json"),
-    ("replays", "list", "--json"),
-    ("webhook", "test", "--by", "alice"),
-    ("webhook", "test"),
-    ("replay", "--by", "alice", "--reason", "x", "--dry-run"),
-    ("index", "check"),
-    ("verify",),
-    ("verify", "--json"),
-    ("repair", "--dry-run"),
-    ("repair", "--dry-run", "--json"),
-    ("rebuild", "--status"),
-    ("rebuild", "--status", "--json"),
-    ("audit", "export", "--by", "alice", "--format", "csv"),
-    ("audit", "export", "--by", "alice", "--format", "ndjson"),
-    ("audit", "verify"),
-    ("no-such-command",),
-]
+    ("config", "print"), ("config", "print", "--json"), ("config", "check"), ("status", "--json"), ("list", "--json"),
+    ("list", "--status", "failed"), ("stats", "--json"), ("doctor", "--json"), ("migrate", "status", "--json"),
+    ("audit", "list", "--json"), ("replays", "list", "--json"), ("webhook", "test", "--by", "alice"),
+    ("webhook", "test"), ("replay", "--by", "alice", "--reason", "x", "--dry-run"), ("index", "check"), ("verify",),
+    ("verify", "--json"), ("repair", "--dry-run"), ("repair", "--dry-run", "--json"), ("rebuild", "--status"),
+    ("rebuild", "--status", "--json"), ("audit", "export", "--by", "alice", "--format", "csv"),
+    ("audit", "export", "--by", "alice", "--format", "ndjson"), ("audit", "verify"), ("no-such-command",),
+]  # fmt: skip
 # Two documents to compare: one differs from the index in a field that holds a canary, one is missing there.
 VIEW = (
     "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
@@ -346,7 +328,8 @@ def test_settings_that_are_refused_are_not_repeated(
     bad: dict[str, str | None], heard: Heard, say: Callable[..., Called]
 ) -> None:
     env: dict[str, str | None] = {"DATABASE_URL": AWAY.format(password="x"), "OUTBOX_METRICS_PORT": "0", **bad}
-    told = [(command, say(env, *command)) for command in (("config", "check"), ("config", "print"), ("migrate",))]
+    commands: list[tuple[str, ...]] = [("config", "check"), ("config", "print"), ("migrate", "--no-wait")]
+    told = [(command, say(env, *command)) for command in commands]
     told.append((("run",), call("run", "--no-wait", env=env)))  # its signals are a process's own
     for command, called in told:
         assert called.code in (75, 78) or command == ("config", "print"), (command, called)
@@ -354,15 +337,6 @@ def test_settings_that_are_refused_are_not_repeated(
         assert "Traceback" not in called.err
     # The redacted form of a refused address may keep what is no secret; the secret's own text never.
     heard.clean(DB_PASSWORD, API_KEY, ES_PASSWORD, ES_PASSWORD.replace(" ", ""), HOOK_SECRET, HOOK_PATH)
-
-
-@contextmanager
-def console_process(start_process: StartProcess, env: dict[str, str | None]) -> Iterator[tuple[RunningProcess, str]]:
-    port = find_free_port()
-    process = start_process([sys.executable, "-m", "outbox", "console"], **env, OUTBOX_CONSOLE_PORT=str(port))
-    process.wait_for_line(f"127.0.0.1:{port}")
-    yield process, f"http://127.0.0.1:{port}"
-    process.terminate()
 
 
 def test_the_console_and_its_log_show_nothing_secret(
@@ -391,18 +365,9 @@ def test_the_console_and_its_log_show_nothing_secret(
             right = client.post("/ops/queue/login", data={"token": TOKEN}, headers={"origin": url})
             heard.add("login", right.text + str(right.headers))
             pages = (
-                "",
-                "/failures",
-                "/failures/list",
-                "/events",
-                "/replay",
-                "/replays",
-                "/audit",
-                "/webhooks",
-                "/system",
-                "/failures/list?fingerprint=00ff00ff00ff00ff",
-                "/replay?fingerprint=00ff00ff00ff00ff",
-            )
+                "", "/failures", "/failures/list", "/events", "/replay", "/replays", "/audit", "/webhooks",
+                "/system", "/failures/list?fingerprint=00ff00ff00ff00ff", "/replay?fingerprint=00ff00ff00ff00ff",
+            )  # fmt: skip
             for page in (*(f"/ops/queue{page}" for page in pages), "/ops/verify"):
                 got = client.get(page)
                 assert got.status_code == 200, (page, got.status_code)
@@ -412,17 +377,11 @@ def test_the_console_and_its_log_show_nothing_secret(
             heard.add("page export", exported.text + str(exported.headers))
         bearer = {"authorization": f"Bearer {TOKEN}"}
         with httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=PATIENCE_SECONDS, headers=bearer) as api:
-            for path in (
-                "/ops",
-                "/events",
-                "/failed",
-                "/failed/groups",
-                "/stats",
-                "/audit",
-                "/webhooks/deliveries",
-                "/failed/preview?fingerprint=00ff00ff00ff00ff",
-                "/nothing",
-            ):
+            paths = (
+                "/ops", "/events", "/failed", "/failed/groups", "/stats", "/audit", "/webhooks/deliveries",
+                "/failed/preview?fingerprint=00ff00ff00ff00ff", "/nothing",
+            )  # fmt: skip
+            for path in paths:
                 heard.add(f"api {path}", api.get(path).text)
             bad = api.post("/failed/replay", json={"by": "a", "reason": "b", "webhook_url": f"http://h/{HOOK_PATH}"})
             heard.add("api refused", bad.text)

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -10,22 +11,15 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests.fixtures.commands import Called, Outbox, call
+from outbox.store.schema.migrate import LOCK_KEY
+from tests.fixtures.commands import Called, Outbox, call, refused
 from tests.fixtures.processes import StartProcess
+from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.starting import COLD
 
 AWAY = "postgresql://u:hunter2@127.0.0.1:1/d"
-
-
-def refused(called: Called, code: int, *words: str) -> None:
-    assert called.code == code, called
-    assert called.out == ""
-    assert "Traceback" not in called.err
-    assert "hunter2" not in called.err
-    for word in words:
-        assert word in called.err, called.err
 
 
 # Wrong or missing settings
@@ -60,9 +54,31 @@ def test_config_check_says_ok_and_config_print_hides_secrets(outbox: Outbox) -> 
 # Servers that are down, wrong or not ready
 
 
-@pytest.mark.parametrize("command", [["status"], ["list"], ["migrate"], ["attach", "t", "--type", "t", "--id", "id"]])
-def test_a_database_that_is_down_is_75(outbox: Outbox, command: list[str]) -> None:
-    refused(outbox(*command, DATABASE_URL=AWAY), 75, "PostgreSQL does not answer", "refused")
+AWAY_COMMANDS = [["status"], ["list"], ["migrate", "--no-wait"], ["attach", "t", "--type", "t", "--id", "id"]]
+
+
+@pytest.mark.parametrize("command", AWAY_COMMANDS)
+def test_a_database_that_is_down_is_75(outbox_here: Outbox, command: list[str]) -> None:
+    refused(outbox_here(*command, DATABASE_URL=AWAY), 75, "PostgreSQL does not answer", "refused")
+
+
+def test_migrate_waits_for_the_database_and_for_one_that_goes_away_again(
+    start_process: StartProcess, servers: dict[str, str | None], empty_database: str
+) -> None:
+    """As that of the image of PostgreSQL does, which first starts a temporary server."""
+    with proxy_to(empty_database) as (proxy, url):
+        proxy.cut()
+        migrating = start_process([sys.executable, "-m", "outbox", "migrate"], **{**servers, "DATABASE_URL": url})
+        migrating.wait_for_line("PostgreSQL does not answer: ")
+        proxy.heal()
+        migrating.wait_for_line("applying 0002_events")
+        proxy.cut()
+        time.sleep(0.5)
+        proxy.heal()
+        assert migrating.wait() == 0, migrating.output
+    again = start_process([sys.executable, "-m", "outbox", "migrate"], **{**servers, "DATABASE_URL": empty_database})
+    assert again.wait() == 0
+    assert "nothing to do" in again.output
 
 
 def test_run_waits_for_the_database_and_says_so_unless_asked_not_to(
@@ -87,18 +103,18 @@ def test_a_database_without_the_schema_is_78_and_names_the_command(outbox: Outbo
         assert "outbox migrate" in refused_as.err
 
 
-def test_elasticsearch_down_is_75_where_it_is_needed(outbox: Outbox) -> None:
+def test_elasticsearch_down_is_75_where_it_is_needed(outbox_here: Outbox) -> None:
     for command in (["index", "check"], ["index", "create", "x"]):
-        away = outbox(*command, ELASTIC_URL="http://127.0.0.1:1")
+        away = outbox_here(*command, ELASTIC_URL="http://127.0.0.1:1")
         refused(away, 75, "The search server does not answer")
         assert "Detail: no connection to 127.0.0.1:1: Connection refused" in away.err
 
 
-def test_another_product_is_refused_with_78_and_nothing_is_written(outbox: Outbox) -> None:
+def test_another_product_is_refused_with_78_and_nothing_is_written(outbox_here: Outbox) -> None:
     other = answer(200, b'{"version": {"distribution": "another", "number": "2.11.0"}}', headers="")
     with scripted(lambda _: other, lambda _: other) as server:
         for command in (["index", "check"], ["index", "create", "x"]):
-            refused(outbox(*command, ELASTIC_URL=server.url), 78, "neither Elasticsearch nor OpenSearch")
+            refused(outbox_here(*command, ELASTIC_URL=server.url), 78, "neither Elasticsearch nor OpenSearch")
         assert {request.method for request in server.requests} <= {"GET", "HEAD"}
 
 
@@ -107,6 +123,23 @@ def test_a_port_that_is_taken_is_78(outbox: Outbox, start_daemon: StartProcess) 
     running.wait_for_fact("worker.started")
     called = outbox("run", OUTBOX_METRICS_PORT=running.env["OUTBOX_METRICS_PORT"])
     refused(called, 78, "OUTBOX_METRICS_PORT")
+
+
+def test_an_older_schema_is_78_with_what_to_run(outbox: Outbox, queue: EventTable) -> None:
+    queue.connection.execute(
+        "delete from search_outbox_migrations where number = (select max(number) from search_outbox_migrations)"
+    )
+    refused(outbox("run", "--once"), 78, "outbox migrate")
+
+
+def test_a_migrate_beside_another_says_what_it_waits_for(
+    start_process: StartProcess, servers: dict[str, str | None], queue: EventTable
+) -> None:
+    queue.connection.execute("select pg_advisory_lock(%s)", [LOCK_KEY])
+    second = start_process([sys.executable, "-m", "outbox", "migrate"], **servers)
+    second.wait_for_line("waiting for another migrate")
+    queue.connection.execute("select pg_advisory_unlock(%s)", [LOCK_KEY])
+    assert second.wait() == 0
 
 
 def test_claims_by_type_without_their_indexes_are_78(outbox: Outbox) -> None:
@@ -155,14 +188,14 @@ def test_a_real_process_exits_with_2_as_well(outbox: Outbox) -> None:
     refused(outbox("show", "not-a-uuid", cold=True), 2, "is a uuid")
 
 
-def test_an_unknown_event_is_1(outbox: Outbox) -> None:
-    refused(outbox("show", "00000000-0000-0000-0000-000000000000"), 1, "outbox list")
+def test_an_unknown_event_is_1(outbox_here: Outbox) -> None:
+    refused(outbox_here("show", "00000000-0000-0000-0000-000000000000"), 1, "outbox list")
 
 
 # Data
 
 
-def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: EventTable) -> None:
+def test_every_command_that_prints_data_prints_json(outbox_here: Outbox, queue: EventTable) -> None:
     id = queue.produce(payload='{"big": 12345678901234567890}')
     queue.connection.execute("create table things (id int primary key)")
     for command in (
@@ -180,10 +213,10 @@ def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: Event
         ["resume", "--by", "me", "--reason", "x"],
         ["explain-error", '{"index": {"status": 200}}'],
     ):
-        called = outbox(*command, "--json")
+        called = outbox_here(*command, "--json")
         assert called.code == 0, called
         assert called.json is not None
-    assert '"payload": {"big": 12345678901234567890}' in outbox("show", str(id), "--json").out
+    assert '"payload": {"big": 12345678901234567890}' in outbox_here("show", str(id), "--json").out
 
 
 def test_a_doctor_with_a_problem_exits_with_1_and_its_json_says_which(outbox: Outbox, queue: EventTable) -> None:
@@ -220,7 +253,7 @@ def test_one_row_becomes_one_document_by_commands_alone(
     env = {**servers, "DATABASE_URL": empty_database, "ELASTIC_INDEX": absent_index}
 
     def step(*args: str) -> Called:
-        called = call(*args, env=env, cold=True)
+        called = call(*args, env=env)
         assert called.code == 0, called
         return called
 
@@ -232,7 +265,7 @@ def test_one_row_becomes_one_document_by_commands_alone(
         connection.execute("create table articles (id int primary key, title text, price numeric)")
         attach = ("attach", "articles", "--type", "article", "--id", "id")
         assert "these events wait until it is created" in step(*attach).err
-        lacking = call(*attach, "--document", "row", env=env, cold=True)
+        lacking = call(*attach, "--document", "row", env=env)
         refused(lacking, 2, "there is no view search_documents")
         connection.execute(lacking.err[lacking.err.index("create view") :].encode())
         step(*attach, "--document", "row")

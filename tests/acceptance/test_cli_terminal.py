@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-import pytest
 
+from tests.fixtures.commands import call
 from tests.fixtures.processes import ROOT, clean_environment
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS
@@ -82,21 +82,17 @@ def terminal(*args: str, **env: str | None) -> Iterator[Terminal]:
         os.close(ours)
 
 
-@pytest.mark.parametrize(("typed", "code", "left"), [("n\n", 1, 1), ("y\n", 0, 0)])
-def test_a_command_that_takes_something_away_asks_first(
-    queue: EventTable, servers: dict[str, str | None], typed: str, code: int, left: int
-) -> None:
+def test_a_command_that_takes_something_away_asks_first(queue: EventTable, servers: dict[str, str | None]) -> None:
     queue.connection.execute("create table things (id int primary key)")
     triggers = "select count(*) from pg_trigger where starts_with(tgname, 'search_outbox_capture')"
-    with terminal("attach", "things", "--type", "thing", "--id", "id", "--per-row", **servers) as attaching:
-        attaching.read_to_end()
-    assert queue.value(triggers) == 1
-    with terminal("detach", "things", **servers) as asking:
-        asking.read_until("Stop projecting the changes of things?")
-        asking.type(typed)
-        asking.read_to_end()
-        assert asking.process.returncode == code
-    assert queue.value(triggers) == left
+    attached = call("attach", "things", "--type", "thing", "--id", "id", "--per-row", env=servers)
+    assert (attached.code, queue.value(triggers)) == (0, 1), attached
+    for typed, code, left in (("n\n", 1, 1), ("y\n", 0, 0)):
+        with terminal("detach", "things", **servers) as asking:
+            asking.read_until("Stop projecting the changes of things?")
+            asking.type(typed)
+            asking.read_to_end()
+            assert (asking.process.returncode, queue.value(triggers)) == (code, left)
 
 
 def test_colours_are_for_terminals_and_no_color_takes_them_away(

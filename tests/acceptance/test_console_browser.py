@@ -1,7 +1,6 @@
 """People at the console, in a real browser against a real projector, database and Elasticsearch."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.fixtures.audits import age_audit
 from tests.fixtures.browser import open_page, overflow, serious_findings, shot, violations
+from tests.fixtures.console import console_process
 from tests.fixtures.depth import depth
 from tests.fixtures.failures import audit_counts, events
-from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port
+from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
 SCREENS = {
@@ -39,28 +39,18 @@ SCREENS = {
 
 
 @pytest.fixture
-def console_process(
+def running(
     start_process: StartProcess, database: str, elastic_url: str, index: str
-) -> Iterator[tuple[str, RunningProcess]]:
-    """`outbox console` as its own process, and its address."""
-    port = str(find_free_port())
-    process = start_process(
-        [sys.executable, "-m", "outbox", "console"],
-        DATABASE_URL=database,
-        ELASTIC_URL=elastic_url,
-        ELASTIC_INDEX=index,
-        OUTBOX_CONSOLE_PORT=port,
-        OUTBOX_REDACT_FIELDS="email",
-        OUTBOX_LOG_FORMAT="json",
-    )
-    process.wait_for_line(f"console: http://127.0.0.1:{port}/ops/queue")
-    yield f"http://127.0.0.1:{port}", process
-    assert process.returncode is not None or process.terminate() == 0, process.output
+) -> Iterator[tuple[RunningProcess, str]]:
+    env = {"DATABASE_URL": database, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": index}
+    more = {"OUTBOX_REDACT_FIELDS": "email", "OUTBOX_LOG_FORMAT": "json"}
+    with console_process(start_process, env | more) as found:
+        yield found
 
 
 @pytest.fixture
-def url(console_process: tuple[str, RunningProcess]) -> str:
-    return console_process[0]
+def url(running: tuple[RunningProcess, str]) -> str:
+    return running[1]
 
 
 @pytest.fixture
@@ -288,11 +278,11 @@ def test_the_keyboard_leads_everywhere(page: Page, connection: psycopg.Connectio
 
 
 def test_a_console_that_is_gone_is_said_to_be_gone(
-    page: Page, console_process: tuple[str, RunningProcess], connection: psycopg.Connection
+    page: Page, running: tuple[RunningProcess, str], connection: psycopg.Connection
 ) -> None:
     page.goto("/ops/queue")
     expect(page.locator("#stale")).to_be_hidden()
-    console_process[1].terminate()
+    running[0].terminate()
     expect(page.locator("#stale")).to_be_visible()
     expect(page.locator("#stale")).to_contain_text("s old")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Caught up")

@@ -15,7 +15,7 @@ from labs.receiver import Receiver
 from labs.worker import ROOT
 from tests.fixtures.depth import depth
 from tests.fixtures.postgres import fresh_database
-from tests.nemesis.crash_campaign import OPEN, Campaign, Forge
+from tests.nemesis.crash_campaign import OPEN, Campaign
 from tests.nemesis.crash_hooks import POINTS
 from tests.nemesis.invariants import (
     attempts_are_bounded,
@@ -31,23 +31,11 @@ from tests.nemesis.joined_documents import as_the_view_says
 # Deaths at each point. A hundred took 15 minutes on two cores: OUTBOX_CRASH_DEATHS=100 and `--timeout 3600`.
 TIMES = int(os.environ.get("OUTBOX_CRASH_DEATHS") or depth(2, 2, 20))
 CHECKS = (
-    invariants.nothing_lost,
-    invariants.nothing_made_up,
-    invariants.converged,
-    invariants.nothing_deleted_is_back,
-    invariants.nothing_left_leased,
-    invariants.no_document_in_logs,
-    invariants.one_lease,
-    invariants.one_holder,
-    invariants.legal_steps,
-    verified,
-    no_ghost_is_seen,
-    outages_fail_nothing,
-    it_drains,
-    audit_is_complete,
-    nothing_secret_in_replies,
-    attempts_are_bounded,
-)
+    invariants.nothing_lost, invariants.nothing_made_up, invariants.converged, invariants.nothing_deleted_is_back,
+    invariants.nothing_left_leased, invariants.no_document_in_logs, invariants.one_lease, invariants.one_holder,
+    invariants.legal_steps, verified, no_ghost_is_seen, outages_fail_nothing, it_drains, audit_is_complete,
+    nothing_secret_in_replies, attempts_are_bounded,
+)  # fmt: skip
 EVENTS = 40
 # As the reference on reliability names them, in its order; ours say "apply" for "ES applied", and no commas.
 REFERENCE = (
@@ -152,8 +140,6 @@ def campaigns(
     folder = tmp_path_factory.mktemp("crash")
     name = f"test-{uuid.uuid4().hex[:16]}"
     with ExitStack() as undo:
-        forge = Forge()
-        undo.callback(forge.close)
         pool = undo.enter_context(ThreadPoolExecutor(len(POINTS)))
         futures = {}
         for number, point in enumerate(POINTS):
@@ -162,7 +148,7 @@ def campaigns(
             lab_index.create(es, index, {}, {})
             undo.callback(lab_index.drop, es, index)
             place = folder / point.replace(" ", "-")
-            campaign = Campaign(point, number, url, es, elastic_url, index, forge, place, webhook(point, receiver))
+            campaign = Campaign(point, number, url, es, elastic_url, index, place, webhook(point, receiver))
             if point in FANOUTS:
                 campaign.link()
             undo.callback(campaign.ledger.close)  # where its own test is not asked for

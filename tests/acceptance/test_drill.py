@@ -1,15 +1,15 @@
 """The drill: make a failure, see it in console and command line, replay it, and check state, document and audit."""
 
-import json
-import sys
-import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.commands import Outbox
-from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port, http_get
+from tests.fixtures.console import console_process
+from tests.fixtures.processes import RunningProcess, StartProcess, http_get
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -20,30 +20,23 @@ PERSON, CONCLUSION = "alice", "drill: producer fixed"
 class ConsoleClient:
     """The console's API, asked as a person's script would."""
 
-    def __init__(self, port: int) -> None:
-        self.address = f"http://127.0.0.1:{port}"
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.client = httpx.Client(base_url=f"{address}/api/v1/", timeout=PATIENCE_SECONDS, trust_env=False)
 
     def get(self, path: str) -> Any:
-        status, body = http_get(f"{self.address}/api/v1/{path}")
-        assert status == 200, body
-        return json.loads(body)
+        return self.client.get(path).raise_for_status().json()
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        headers = {"content-type": "application/json"}
-        asked = urllib.request.Request(
-            f"{self.address}/api/v1/{path}", json.dumps(body).encode(), headers, method="POST"
-        )
-        with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as reply:
-            return json.load(reply)
+        return self.client.post(path, json=body).raise_for_status().json()
 
 
 @pytest.fixture
-def console(start_process: StartProcess, servers: dict[str, str | None]) -> ConsoleClient:
-    port = find_free_port()
-    argv = [sys.executable, "-m", "outbox", "console"]
-    process = start_process(argv, **{**servers, "OUTBOX_CONSOLE_PORT": str(port)})
-    process.wait_for_line("/ops/queue")
-    return ConsoleClient(port)
+def console(start_process: StartProcess, servers: dict[str, str | None]) -> Iterator[ConsoleClient]:
+    with console_process(start_process, servers) as (_, address):
+        made = ConsoleClient(address)
+        with made.client:
+            yield made
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The example projects, run as their pages say: a change by HTTP, and a search that finds it."""
+"""The example projects, run as their pages say: a change by HTTP or by anything else, and a search that finds it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def environment(
     empty_database: str, elastic_url: str, absent_index: str, tmp_path: Path, free_port: Callable[[], int]
 ) -> dict[str, str]:
     """What the reader has exported, and our programs on the PATH."""
-    for name, module in (("outbox", "outbox"), ("uvicorn", "uvicorn"), ("python", "")):
+    for name, module in (("outbox", "outbox"), ("uvicorn", "uvicorn"), ("alembic", "alembic.config"), ("python", "")):
         program = tmp_path / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {f"-m {module}" if module else ""} "$@"\n')
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -112,6 +112,11 @@ def test_a_change_by_http_is_found_by_a_search(
         assert [hit["id"] for hit in found("maps")] == [f"article:{other}"]
 
 
+def no_triggers(connection: psycopg.Connection[Any]) -> bool:
+    functions = "select count(*) from pg_proc where proname like 'search\\_outbox\\_capture%'"
+    return (attachments(connection), connection.execute(functions).fetchone()) == ([], (0,))
+
+
 @pytest.mark.release("half a minute of Django; test_django_app.py has its migrations in a quick one")
 @pytest.mark.slow
 def test_django_changes_that_send_no_signal_are_found_and_migrate_zero_removes_the_triggers(
@@ -142,5 +147,29 @@ def test_django_changes_that_send_no_signal_are_found_and_migrate_zero_removes_t
     with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
         assert [each.table for each in attachments(connection)] == ["public.blog_article", "public.blog_comment"]
         manage("migrate blog zero")
-        functions = "select count(*) from pg_proc where proname like 'search\\_outbox\\_capture%'"
-        assert (attachments(connection), connection.execute(functions).fetchone()) == ([], (0,))
+        assert no_triggers(connection)
+
+
+@pytest.mark.release("half a minute; test_attach_sql.py has the statements in a quick one")
+@pytest.mark.slow
+def test_changes_by_sql_and_by_cascade_are_found_and_a_downgrade_of_alembic_removes_the_triggers(
+    start_process: StartProcess, environment: dict[str, str], es: Elasticsearch
+) -> None:
+    with (
+        closing(start_example("fastapi", start_process, environment)) as client,
+        psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection,
+    ):
+
+        def titles(q: str) -> list[str]:
+            return sorted(hit["title"] for hit in searched(client, es, environment, q))
+
+        connection.execute("insert into articles (id, title) values (1, 'Maps'), (2, 'Maps')")
+        eventually(lambda: titles("maps") == ["Maps", "Maps"], what="what SQL inserted")
+        connection.execute("update articles set title = 'Day boats'")
+        connection.execute("insert into comments (article_id, text) values (1, 'Bring a pillow')")
+        eventually(lambda: titles("boats") == ["Day boats"] * 2 and len(titles("pillow")) == 1, what="what SQL changed")
+        connection.execute("delete from articles where id = 1")
+        eventually(lambda: titles("pillow boats") == ["Day boats"], what="what a cascade deleted")
+        assert [each.table for each in attachments(connection)] == ["public.articles", "public.comments"]
+        run(f"cd {ROOT / 'examples' / 'fastapi'}\nalembic downgrade base", environment)
+        assert no_triggers(connection)

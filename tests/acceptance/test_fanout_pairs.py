@@ -8,9 +8,6 @@ are the full length).
 
 import os
 import random
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 from uuid import UUID
@@ -20,13 +17,12 @@ from elasticsearch import Elasticsearch
 
 from tests.fixtures.commands import Outbox
 from tests.fixtures.hops import TABLES, attach_all, differing
-from tests.fixtures.overlapping import open_events, pause, settled, statuses
+from tests.fixtures.overlapping import Desk, open_events, pause, play, settled, statuses
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.waiting import eventually
 
 PAIRS: Final = int(os.environ.get("OUTBOX_TEST_PAIRS", "300"))
 SEEDS: Final = int(os.environ.get("OUTBOX_TEST_SEEDS", "1"))
-DESKS: Final = 6  # pairs under way at the same time
 RENAME_FIRST: Final = 0.3  # of the pairs: the rename commits before the link; else after it, which is the race
 SETTLED_BETWEEN: Final = 0.5  # of the pairs: the second commit waits until the events of the first are settled
 
@@ -59,23 +55,13 @@ SCENES: Final = (
 )
 
 
-class Desk:
-    """Connections for the two transactions of one article at a time."""
-
-    def __init__(self, database: str) -> None:
-        self.renamer, self.mover = psycopg.connect(database), psycopg.connect(database)
-        self.watch = psycopg.connect(database, autocommit=True)
-
-    def close(self) -> None:
-        for connection in (self.renamer, self.mover, self.watch):
-            connection.close()
-
+class RenameDesk(Desk):
     def pair(self, article: int, dice: random.Random) -> None:
         """The one that commits first is projected, or is under way, as the other one commits."""
         scene = dice.choice(SCENES)
-        self.renamer.execute(scene.rename, {"n": article})
-        self.mover.execute(scene.link, {"n": article})
-        first, second = self.mover, self.renamer
+        self.second.execute(scene.rename, {"n": article})
+        self.first.execute(scene.link, {"n": article})
+        first, second = self.first, self.second
         if dice.random() < RENAME_FIRST:
             first, second = second, first
         pause(dice, 0.2)
@@ -91,29 +77,6 @@ class Desk:
         events = [id for (id,) in connection.execute(mine).fetchall()]
         connection.commit()
         return events
-
-
-@contextmanager
-def desks(database: str) -> Iterator[Sequence[Desk]]:
-    opened = [Desk(database) for _ in range(DESKS)]
-    try:
-        yield opened
-    finally:
-        for desk in opened:
-            desk.close()
-
-
-def play(database: str, seed: int) -> None:
-    """All pairs of one seed, each of an article of its own."""
-    articles = range((seed - 1) * PAIRS, seed * PAIRS)
-
-    def work(place: int, desk: Desk) -> None:
-        dice = random.Random(f"{seed} {place}")
-        for article in articles[place::DESKS]:
-            desk.pair(article, dice)
-
-    with desks(database) as opened, ThreadPoolExecutor(DESKS) as pool:
-        list(pool.map(work, range(DESKS), opened))
 
 
 def test_every_document_has_the_new_name_whatever_the_order_in_which_rename_and_move_commit(
@@ -134,7 +97,7 @@ def test_every_document_has_the_new_name_whatever_the_order_in_which_rename_and_
         daemon.wait_for_http("/readyz")
     figures = {}
     for seed in range(1, SEEDS + 1):
-        play(database, seed)
+        play(lambda: RenameDesk(database), range((seed - 1) * PAIRS, seed * PAIRS), seed)
         eventually(lambda: not open_events(connection), what="every event settled")
         wrong = differing(connection, es, index)
         figures[seed] = len(wrong)

@@ -8,8 +8,9 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops.reindex.refresh import A_STEP as STEP
+from outbox.reindex.refresh import A_STEP as STEP
 from tests.fixtures.commands import Outbox
+from tests.fixtures.failures import value
 from tests.fixtures.joined import TABLES, VIEW
 from tests.fixtures.processes import StartProcess
 
@@ -23,11 +24,6 @@ def table(connection: psycopg.Connection) -> psycopg.Connection:
         "insert into articles (id, title) select g, 'title ' || g from generate_series(1, %s::int) g", (SIZE,)
     )
     return connection
-
-
-def value(table: psycopg.Connection, query: str) -> int:
-    row = table.execute(query.encode()).fetchone()
-    return int(row[0] or 0) if row else 0
 
 
 def test_a_backfill_that_is_killed_goes_on_at_its_cursor(

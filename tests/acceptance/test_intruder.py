@@ -8,7 +8,6 @@ other servers are elsewhere (docs/security.md): a stolen key of Elasticsearch, K
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import urllib.request
@@ -31,7 +30,7 @@ from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.web import application, routing
 from outbox.web.auth import Role
 from tests.fixtures.commands import call
-from tests.fixtures.console import NAMES, TOKENS
+from tests.fixtures.console import TOKENS, tokens_file
 from tests.fixtures.deployment import DEPLOY, settings_in, unit_file
 from tests.fixtures.hostile import CONTROL
 from tests.fixtures.hostile import HOSTILE as HOSTILE_TEXTS
@@ -316,10 +315,9 @@ def site(elastic_url: str, es: Elasticsearch) -> Iterator[ShippedSite]:
 
 
 def _prepare(site: ShippedSite) -> None:
-    done = call("migrate", "--log", env=site.settings())
-    assert done.code == 0, done.err
-    done = call("migrate", "--no-log", env=site.settings())
-    assert done.code == 0, done.err
+    for log in ("--log", "--no-log"):
+        done = call("migrate", log, env=site.settings())
+        assert done.code == 0, done.err
     with psycopg.connect(site.root, autocommit=True) as root:
         root.execute((DEPLOY / "compose" / "logins.sql").read_bytes())
         root.execute((DEPLOY / "compose" / "connector-login.sql").read_bytes())
@@ -335,10 +333,7 @@ def _prepare(site: ShippedSite) -> None:
 
 
 def _run(site: ShippedSite) -> None:
-    tokens = site.folder / "console_tokens"
-    lines = [f"{NAMES[role]}:{role}:{hashlib.sha256(token.encode()).hexdigest()}" for role, token in TOKENS.items()]
-    tokens.write_text("\n".join(lines) + "\n")
-    tokens.chmod(0o600)
+    tokens = tokens_file(site.folder)
     ports = [str(find_free_port()) for _ in range(2)]
     site.start("outbox-projector@.service", "search_outbox_projector", OUTBOX_METRICS_PORT=ports[0])
     site.start(
@@ -636,19 +631,14 @@ def _to_the_login(answer: httpx.Response) -> bool:
     return answer.status_code == 303 and answer.headers["location"].startswith("/ops/queue/login")
 
 
+PATHS = ("/metrics", "/healthz", "/readyz", "/", "/../etc/passwd", "/static/../auth.py", "/%2e%2e/etc/passwd")
+
+
 def test_whoever_reaches_a_port_finds_counts_and_no_act_no_file_and_no_secret(site: ShippedSite) -> None:
     daemon = site.processes["outbox-projector@.service"]
     secrets = (CANARY, PASSWORD + "@", *TOKENS.values())
     for base in (daemon.metrics_url, console_url(site)):
-        for path in (
-            "/metrics",
-            "/healthz",
-            "/readyz",
-            "/",
-            "/../etc/passwd",
-            "/static/../auth.py",
-            "/%2e%2e/etc/passwd",
-        ):
+        for path in PATHS:
             _, body = http_get(base + path)
             assert not any(secret in body for secret in secrets), path
             assert "root:" not in body

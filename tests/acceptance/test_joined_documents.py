@@ -6,9 +6,6 @@ Two transactions add a comment each to one article and enqueue; they commit in t
 
 import os
 import random
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 from uuid import UUID
@@ -17,13 +14,12 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests.fixtures.overlapping import keep_pace, open_events, pause, stale, statuses
+from tests.fixtures.overlapping import Desk, keep_pace, open_events, pause, play, stale, statuses
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.waiting import eventually
 
 PAIRS: Final = int(os.environ.get("OUTBOX_TEST_PAIRS", "80"))
 SEEDS: Final = int(os.environ.get("OUTBOX_TEST_SEEDS", "1"))
-DESKS: Final = 6  # pairs under way at the same time
 DELETED: Final = 6  # one article in so many: the brake for lookups holds deletes where half of the entities are gone
 
 TABLES: Final = """
@@ -72,17 +68,10 @@ WAYS: Final = (
 )
 
 
-class Desk:
-    """Connections for the transactions of one article at a time."""
-
+class CommentDesk(Desk):
     def __init__(self, database: str, way: Way) -> None:
+        super().__init__(database)
         self.way = way
-        self.first, self.second = psycopg.connect(database), psycopg.connect(database)
-        self.watch = psycopg.connect(database, autocommit=True)
-
-    def close(self) -> None:
-        for connection in (self.first, self.second, self.watch):
-            connection.close()
 
     def comment(self, connection: psycopg.Connection[Any], article: int, text: str) -> UUID:
         connection.execute("insert into comment (article_id, text) values (%s, %s)", [article, text])
@@ -120,32 +109,14 @@ class Desk:
             commit()
 
 
-@contextmanager
-def desks(database: str, way: Way) -> Iterator[Sequence[Desk]]:
-    opened = [Desk(database, way) for _ in range(DESKS)]
-    try:
-        yield opened
-    finally:
-        for desk in opened:
-            desk.close()
-
-
-def play(database: str, way: Way, seed: int) -> range:
-    """All pairs of one seed, each of an article of its own."""
+def played(database: str, way: Way, seed: int) -> range:
     articles = range(seed * PAIRS, (seed + 1) * PAIRS)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
             "insert into article select n, n %% 10, 'article ' || n from generate_series(%s::int, %s::int) n",
             [articles.start, articles.stop - 1],
         )
-
-    def work(place: int, desk: Desk) -> None:
-        dice = random.Random(f"{seed} {place}")
-        for article in articles[place::DESKS]:
-            desk.pair(article, dice)
-
-    with desks(database, way) as opened, ThreadPoolExecutor(DESKS) as pool:
-        list(pool.map(work, range(DESKS), opened))
+    play(lambda: CommentDesk(database, way), articles, seed)
     return articles
 
 
@@ -166,7 +137,7 @@ def test_no_comment_is_lost_whatever_the_order_of_commits_and_nothing_that_is_go
         daemon.wait_for_http("/readyz")
     figures = {}
     for seed in range(1, SEEDS + 1):
-        articles = play(database, way, seed)
+        articles = played(database, way, seed)
         eventually(lambda: not open_events(connection), what="every event settled")
         wrong = stale(connection, es, index, articles)
         figures[seed] = len(wrong)

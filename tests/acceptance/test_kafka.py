@@ -12,10 +12,10 @@ from elasticsearch import Elasticsearch
 
 from labs.proxy import Proxy
 from tests.fixtures.commands import Outbox
+from tests.fixtures.failures import statuses
 from tests.fixtures.kafka import KafkaDesk, Sent
 from tests.fixtures.metrics import metric, ready
 from tests.fixtures.processes import RunningProcess, StartProcess
-from tests.fixtures.rows import counts
 from tests.fixtures.streaming import an_event_record, committed_of
 from tests.fixtures.waiting import eventually
 
@@ -93,11 +93,11 @@ def test_a_worker_that_is_killed_loses_nothing_and_every_poison_record_is_stored
     ground.put(*records[1_000:])
     ground.finish(second)
     assert set(ground.documents()) == {str(n) for n in range(2_000) if n not in bad}
-    assert counts(connection) == {"failed": 30}
+    assert statuses(connection) == {"failed": 30}
     ground.es.indices.put_mapping(index=ground.index, properties={"extra": {"type": "boolean"}})
     said = outbox("replay", "--by", "alice", "--reason", "mapping fixed", "--limit", "100", "--wait", "--yes")
     assert said.code == 0, said.out + said.err
-    assert counts(connection) == {"done": 30}
+    assert statuses(connection) == {"done": 30}
     assert len(ground.documents()) == 2_000
     assert second.terminate() == 0
     assert outbox("audit", "verify").code == 0
@@ -140,7 +140,7 @@ def test_a_deleted_document_stays_away_after_a_replay_and_after_the_offsets_are_
     ground.put(an_event_record("a", 2), an_event_record("a", 3, "delete"), an_event_record("b", 4))
     ground.finish(daemon)
     assert set(ground.documents()) == {"b"}
-    assert sorted(counts(connection).items()) == [("done", 1), ("failed", 1)]
+    assert sorted(statuses(connection).items()) == [("done", 1), ("failed", 1)]
     ground.es.indices.put_mapping(index=ground.index, properties={"extra": {"type": "boolean"}})
     ground.forget_deletes()
     said = outbox("replay", "--by", "alice", "--reason", "mapping fixed", "--limit", "10", "--wait", "--yes")
@@ -154,7 +154,7 @@ def test_a_deleted_document_stays_away_after_a_replay_and_after_the_offsets_are_
     again = ground.start()
     ground.finish(again)
     assert set(ground.documents()) == {"b"}
-    assert counts(connection) == {"done": 2}
+    assert statuses(connection) == {"done": 2}
 
 
 def test_without_postgresql_clean_records_go_on_and_the_first_exception_stops_its_partition(
@@ -180,7 +180,7 @@ def test_without_postgresql_clean_records_go_on_and_the_first_exception_stops_it
         proxy.heal()
         ground.finish(daemon)
         assert {"below", "above"} <= set(ground.documents())
-        assert counts(connection) == {"failed": 1}
+        assert statuses(connection) == {"failed": 1}
         assert daemon.terminate() == 0
 
 
@@ -259,7 +259,7 @@ def test_records_with_which_workers_end_again_and_again_become_rows_that_are_tri
         ground.finish(third)
     assert (said["partition"], said["offset"]) == (0, 0)
     assert "2 workers ended at offset 0" in said["message"]
-    eventually(lambda: counts(connection) == {"done": 60})
+    eventually(lambda: statuses(connection) == {"done": 60})
     row = connection.execute("select min(abandoned_count), count(distinct idempotency_key) from search_outbox_events")
     assert row.fetchone() == (1, 60)
     assert set(ground.documents()) == {str(n) for n in range(60)}
@@ -278,7 +278,7 @@ def test_a_second_projection_on_one_database_does_not_start_and_takes_nothing_fr
     assert f"writes every entity type to {ground.index}, and this one to {absent_index}" in second.output
     ground.put(an_event_record("bad", 1, value=b'{"extra": 1}'), an_event_record("good", 1))
     ground.finish(first)
-    assert counts(connection) == {"failed": 1}
+    assert statuses(connection) == {"failed": 1}
     assert first.terminate() == 0
     third = ground.start(**other)
     assert third.wait() == 78, third.output
@@ -312,7 +312,7 @@ def test_a_mapping_that_refuses_everything_leaves_the_topic_in_kafka(
     daemon = ground.start(**most)
     daemon.wait_for_fact("stream.assigned")
     daemon.wait_until(lambda: metric(daemon, "outbox_stream_resting_partitions") == PARTITIONS, "all partitions rest")
-    open_rows = counts(connection)["pending"]
+    open_rows = statuses(connection)["pending"]
     assert open_rows <= PARTITIONS * (50 + 50)
     paused = ready(daemon)[1]["checks"]["paused"]
     assert (paused["ok"], "partition 0: " in paused["detail"]) == (False, True)
@@ -323,9 +323,9 @@ def test_a_mapping_that_refuses_everything_leaves_the_topic_in_kafka(
 
     def finished() -> bool:
         connection.execute("update search_outbox_events set next_retry_at = now() where status = 'pending'")
-        return ground.committed_all() and counts(connection).get("pending", 0) == 0
+        return ground.committed_all() and statuses(connection).get("pending", 0) == 0
 
     daemon.wait_until(finished, "the rest is read")
-    assert len(ground.documents()) + counts(connection)["failed"] == 3_000
+    assert len(ground.documents()) + statuses(connection)["failed"] == 3_000
     daemon.wait_until(lambda: ready(daemon)[1]["checks"]["paused"]["ok"], "nothing rests any more")
     assert daemon.terminate() == 0

@@ -21,12 +21,12 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 from elasticsearch import ApiError, Elasticsearch, TransportError, helpers
 
 from outbox.embedded import EmbeddedElasticsearch
-from outbox.embedded.kafka_cluster import EmbeddedKafkaCluster
 from outbox.embedded.process import free_port
 from outbox.errors import StreamDown
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import call
 from tests.fixtures.kafka import KafkaDesk
+from tests.fixtures.kafka_cluster import EmbeddedKafkaCluster
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.secured import Authority

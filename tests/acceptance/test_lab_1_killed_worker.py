@@ -72,20 +72,3 @@ def test_lab_1_a_killed_workers_rows_come_back_after_its_lease(
         assert metric(second, "outbox_processed_total") > 0
         assert second.terminate() == 0
     assert queue.leases() == 0
-
-
-def test_lab_1_a_dead_process_frees_its_worker_id_at_once(queue: EventTable, start_daemon: StartProcess) -> None:
-    first = start_daemon(**PARAMETERS)
-    first.wait_for_fact("worker.started")
-    first.kill()
-    second = start_daemon(**PARAMETERS)
-    second.wait_for_fact("worker.started")
-    assert not second.facts("worker.id_taken")
-
-
-def test_a_worker_id_that_someone_uses_is_refused_with_78(queue: EventTable, start_daemon: StartProcess) -> None:
-    start_daemon(**PARAMETERS).wait_for_fact("worker.started")
-    second = start_daemon(**PARAMETERS)
-    assert second.wait() == 78
-    assert second.facts("worker.id_taken")
-    assert "Another running worker uses this worker id" in second.output

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.metrics import metric, ready
+from tests.fixtures.metrics import ready
 from tests.fixtures.processes import StartProcess, http_get
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import EventTable
@@ -98,30 +98,6 @@ def test_a_second_signal_leaves_at_once(queue: EventTable, start_daemon: StartPr
         assert time.monotonic() - began < AFTER_GRACE_SECONDS
         assert daemon.facts("worker.stopped") == [], "it did not wait for the batch"
     assert queue.leases() > 0, "its leases run out by themselves"
-
-
-def test_healthz_is_good_throughout_an_outage_of_elasticsearch(
-    queue: EventTable, start_daemon: StartProcess, elastic_url: str
-) -> None:
-    with proxy_to(elastic_url) as (proxy, url):
-        daemon = start_daemon(ELASTIC_URL=url)
-        daemon.wait_until(lambda: ready(daemon)[0] == 200, "readiness")
-        proxy.cut()
-        queue.produce_many(2_000)
-        seen: set[tuple[int, int]] = set()
-
-        def degraded() -> bool:
-            status, told = ready(daemon)
-            seen.add((http_get(daemon.metrics_url + "/healthz")[0], status))
-            return bool(told["status"] == "degraded")
-
-        daemon.wait_until(degraded, "a degraded readiness")
-        for _ in range(10):
-            degraded()
-        assert seen == {(200, 200)}
-        proxy.heal()
-        daemon.wait_until(lambda: queue.counts() == {"done": 2_000}, "everything done")
-        daemon.wait_until(lambda: ready(daemon)[1]["status"] == "ready", "readiness")
 
 
 def test_who_requires_elasticsearch_is_not_ready_without_it(
@@ -218,6 +194,30 @@ def test_systemd_hears_of_ready_progress_and_stopping(
     assert systemd.said.index("READY=1") < systemd.said.index("STOPPING=1")
 
 
+def test_systemd_starts_what_waits_for_postgresql_and_reads_what_for_in_the_status_line(
+    queue: EventTable, start_daemon: StartProcess, systemd: Systemd, database: str
+) -> None:
+    def says(status: str) -> bool:
+        return any(line.startswith(f"STATUS={status}") for line in systemd.said)
+
+    with proxy_to(database) as (proxy, url):
+        proxy.cut()
+        daemon = start_daemon(DATABASE_URL=url, NOTIFY_SOCKET=str(systemd.path), WATCHDOG_USEC="2000000")
+        daemon.wait_until(lambda: "READY=1" in systemd.said, "READY=1 without a database")
+        assert systemd.said[1].startswith("STATUS=waiting for PostgreSQL")
+        daemon.wait_for_fact("database.lost")
+        assert ready(daemon)[0] == 503
+        fed = systemd.said.count("WATCHDOG=1")
+        daemon.wait_until(lambda: systemd.said.count("WATCHDOG=1") > fed, "the watchdog to be fed while it waits")
+        proxy.heal()
+        daemon.wait_until(lambda: says("projecting"), "STATUS=projecting")
+        assert ready(daemon)[0] == 200
+        pause = "insert into search_outbox_controls (scope, paused_by, reason) values ('*', 'ann', 'x')"
+        queue.connection.execute(pause)
+        daemon.wait_until(lambda: says("paused: operator *"), "STATUS=paused")
+        assert daemon.terminate() == 0
+
+
 def test_workers_and_their_heartbeats_are_in_the_table(queue: EventTable, start_daemon: StartProcess) -> None:
     daemon = start_daemon(OUTBOX_WORKER_ID="seen", OUTBOX_LEASE_SECONDS="3")
     daemon.wait_for_fact("worker.started")
@@ -228,23 +228,3 @@ def test_workers_and_their_heartbeats_are_in_the_table(queue: EventTable, start_
     assert daemon.terminate() == 0
     assert queue.connection.execute(look).fetchone()[0] == "stopped"  # type: ignore[index]
     assert queue.value("select count(*) from search_outbox_leases") == 0
-
-
-def test_a_worker_that_was_stopped_past_its_lease_loses_its_rows_and_says_so(
-    queue: EventTable, start_daemon: StartProcess, elastic_url: str
-) -> None:
-    """SIGSTOP in mid-request: another takes the rows over, and the late one changes nothing."""
-    quick = {"OUTBOX_LEASE_SECONDS": "3", "OUTBOX_RECLAIM_INTERVAL_SECONDS": "1", "OUTBOX_CONCURRENCY": "1"}
-    with proxy_to(elastic_url) as (proxy, url):
-        proxy.slow(1.0)
-        queue.produce_many(200)
-        frozen = start_daemon(**quick, ELASTIC_URL=url, OUTBOX_WORKER_ID="frozen")
-        frozen.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch in flight")
-        frozen.signal(signal.SIGSTOP)
-        other = start_daemon(**quick, OUTBOX_WORKER_ID="other")
-        other.wait_until(lambda: queue.counts() == {"done": 200}, "the other to do it all")
-        frozen.signal(signal.SIGCONT)
-        lost = frozen.wait_for_fact("lease.lost")["counts"]["lost"]
-        assert lost == 200
-        frozen.wait_until(lambda: metric(frozen, "outbox_lease_lost_total") == lost, "the metric")
-        assert queue.counts() == {"done": 200}

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
+from labs.__main__ import main as start_labs
 from labs.experiment import all_experiments, find
 from labs.mutations import MUTATIONS, mutate
 from labs.record import Record
@@ -221,20 +222,34 @@ def test_a_kept_database_and_index_can_be_inspected_and_are_removed_by_clean(
     assert records(tmp_path) == []
 
 
-def test_an_unknown_lab_is_said_with_a_suggestion(labs: StartLabs) -> None:
-    process = labs("run", "bad_opp")
-    assert process.wait() == 2
-    assert "did you mean bad_op?" in process.output
+Here = Callable[..., tuple[int, str]]
 
 
-def test_servers_that_do_not_answer_are_said(start_process: StartProcess, elastic_url: str, postgres_url: str) -> None:
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    """`here("list", "--json")`: the labs in this process; their exit code, and all that they say."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["labs", *arguments])
+        with pytest.raises(SystemExit) as left:
+            start_labs()
+        return int(left.value.code or 0), "".join(capsys.readouterr())
+
+    return run
+
+
+def test_an_unknown_lab_is_said_with_a_suggestion(here: Here, postgres_url: str, elastic_url: str) -> None:
+    code, said = here("run", "bad_opp", "--database-url", postgres_url, "--elastic-url", elastic_url)
+    assert (code, "did you mean bad_op?" in said) == (2, True)
+
+
+def test_servers_that_do_not_answer_are_said(here: Here, elastic_url: str, postgres_url: str) -> None:
     nowhere = "postgresql://x@127.0.0.1:1/y"
-    argv = [sys.executable, "-m", "labs", "run", "bad_op", "--database-url"]
-    one = start_process([*argv, nowhere, "--elastic-url", elastic_url])
-    other = start_process([*argv, postgres_url, "--elastic-url", "http://127.0.0.1:1"])
-    assert (one.wait(), other.wait()) == (75, 75)
-    assert "PostgreSQL does not answer" in one.output
-    assert "Elasticsearch does not answer" in other.output
+    one = here("run", "bad_op", "--database-url", nowhere, "--elastic-url", elastic_url)
+    other = here("run", "bad_op", "--database-url", postgres_url, "--elastic-url", "http://127.0.0.1:1")
+    assert (one[0], other[0]) == (75, 75)
+    assert "PostgreSQL does not answer" in one[1]
+    assert "Elasticsearch does not answer" in other[1]
 
 
 @pytest.mark.release("twenty seconds of a lab that is not run")
@@ -289,9 +304,8 @@ def test_a_lab_fails_when_what_it_proves_is_taken_out(labs: StartLabs, tmp_path:
     assert "The first event that violates it" in page
 
 
-def test_list_and_show_run_nothing(start_process: StartProcess) -> None:
-    listed = start_process([sys.executable, "-m", "labs", "list", "--json"])
-    shown = start_process([sys.executable, "-m", "labs", "show", "es_slow"])
-    assert (listed.wait(), shown.wait()) == (0, 0)
-    assert len(json.loads(listed.output)) == len(all_experiments())
-    assert "hypothesis" in shown.output
+def test_list_and_show_run_nothing(here: Here) -> None:
+    code, listed = here("list", "--json")
+    assert (code, len(json.loads(listed))) == (0, len(all_experiments()))
+    code, shown = here("show", "es_slow")
+    assert (code, "hypothesis" in shown) == (0, True)

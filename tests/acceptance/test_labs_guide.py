@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import yaml
 
+from labs import loadgen
 from tests.fixtures.pages import Block, blocks_of
 from tests.fixtures.processes import ROOT, RunningProcess, StartProcess, clean_environment
 
@@ -188,20 +189,26 @@ def test_the_load_generator_keeps_a_ledger_of_what_was_committed(
         ({"LOADGEN_SCENARIO": "destroy"}, 2, "LOADGEN_SCENARIO is 'destroy'"),
         ({"DATABASE_URL": None}, 2, "DATABASE_URL is required"),
         ({"DATABASE_URL": "postgresql://x@127.0.0.1:1/y"}, 75, "PostgreSQL does not answer"),
+        ({}, 78, "outbox migrate"),
     ],
 )
 def test_the_load_generator_says_what_is_wrong(
-    start_process: StartProcess, database: str, given: dict[str, str | None], code: int, told: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    empty_database: str,
+    given: dict[str, str | None],
+    code: int,
+    told: str,
 ) -> None:
-    process = start_process([sys.executable, "-m", "labs.loadgen"], **{"DATABASE_URL": database, **given})
-    assert process.wait() == code
-    assert told in process.output
-
-
-def test_a_database_without_the_outbox_is_said(start_process: StartProcess, empty_database: str) -> None:
-    process = start_process([sys.executable, "-m", "labs.loadgen"], DATABASE_URL=empty_database)
-    assert process.wait() == 78
-    assert "outbox migrate" in process.output
+    environ = {"DATABASE_URL": empty_database, "LOADGEN_LEDGER": str(tmp_path / "ledger.ndjson"), **given}
+    for name, value in environ.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert loadgen.main([]) == code
+    assert told in "".join(capsys.readouterr())
 
 
 def test_the_guides_names_for_worker_and_replay_are_our_commands(start_process: StartProcess, database: str) -> None:

@@ -1,6 +1,5 @@
 """Each part with its own role and no more: the daemon as projector, commands as operator, the console as reader."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from elasticsearch import Elasticsearch
 from outbox.web import application, routing
 from tests.fixtures.audits import age_audit
 from tests.fixtures.commands import Outbox
-from tests.fixtures.console import NAMES, TOKENS, StartConsole, post
+from tests.fixtures.console import StartConsole, post, tokens_file
 from tests.fixtures.failures import audit_counts, events, statuses
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.roles import Roles
@@ -119,10 +118,7 @@ def test_every_command_of_people_works_as_operator(
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> str:
-    file = tmp_path / "tokens"
-    lines = (f"{NAMES[role]}:{role}:{hashlib.sha256(token.encode()).hexdigest()}\n" for role, token in TOKENS.items())
-    file.write_text("".join(lines))
-    return str(file)
+    return str(tokens_file(tmp_path))
 
 
 def test_a_console_as_reader_shows_every_page_without_payloads(

@@ -12,7 +12,7 @@ import pytest
 
 from outbox.policy.webhook import headers, verify
 from tests.fixtures.audits import age_audit
-from tests.fixtures.commands import Called, Outbox
+from tests.fixtures.commands import Outbox, refused
 from tests.fixtures.failures import audit_counts, events, statuses
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.receivers import Receiver, receive
@@ -21,14 +21,16 @@ __all__ = ["receive"]
 WHO = ("--by", "alice", "--reason", "why not")
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 Receive = Callable[..., Receiver]
+VIEW = (
+    "create view search_documents as select 'x'::text as entity_type, 'y'::text as entity_id, '{}'::json as document;"
+    " insert into search_outbox_entity_types (entity_type, kept_by, declared_by) values ('block', 'view', 'test')"
+)
 
 
-def refused(called: Called, code: int, *words: str) -> None:
-    assert called.code == code, called
-    assert called.out == ""
-    assert "Traceback" not in called.err
-    for word in words:
-        assert word in called.err, called.err
+@pytest.fixture
+def outbox(outbox_here: Outbox) -> Outbox:
+    """Here no process of its own is the point; the daemons are."""
+    return outbox_here
 
 
 def test_one_event_is_discarded_and_asked_for_first(connection: psycopg.Connection, outbox: Outbox) -> None:
@@ -108,10 +110,7 @@ def test_an_archive_that_cannot_be_written_keeps_the_audit(connection: psycopg.C
 
 
 def test_finished_events_are_pruned_by_age(connection: psycopg.Connection, outbox: Outbox) -> None:
-    connection.execute("create view search_documents as select 'x'::text as entity_type, 'y'::text as entity_id,"
-                       " '{}'::json as document")  # fmt: skip
-    connection.execute("insert into search_outbox_entity_types (entity_type, kept_by, declared_by)"
-                       " values ('block', 'view', 'test')")  # fmt: skip
+    connection.execute(VIEW)
     events(connection, 5, status="done", age="10 days")
     events(connection, 2, status="done", prefix="new")
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
@@ -167,10 +166,7 @@ def test_a_webhook_is_tried_and_a_signature_checked(outbox: Outbox, receive: Rec
 def test_a_daemon_tells_of_failures_and_prunes_what_is_old(
     connection: psycopg.Connection, start_daemon: StartProcess, receive: Receive
 ) -> None:
-    connection.execute("create view search_documents as select 'x'::text as entity_type, 'y'::text as entity_id,"
-                       " '{}'::json as document")  # fmt: skip
-    connection.execute("insert into search_outbox_entity_types (entity_type, kept_by, declared_by)"
-                       " values ('block', 'view', 'test')")  # fmt: skip
+    connection.execute(VIEW)
     there = receive(200)
     events(connection, 6, status="done", age="10 days")
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")

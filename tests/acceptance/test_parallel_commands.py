@@ -12,9 +12,10 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops.reindex.copier import PAGE
+from outbox.reindex.copier import PAGE
 from tests.fixtures.commands import Outbox
 from tests.fixtures.depth import depth
+from tests.fixtures.failures import value
 from tests.fixtures.joined import fill_skewed
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
@@ -52,11 +53,6 @@ class Counted:
     def documents(self) -> int:
         self.es.indices.refresh(index=self.index)
         return int(self.es.count(index=self.index)["count"])
-
-
-def value(table: psycopg.Connection, query: str) -> int:
-    row = table.execute(query.encode()).fetchone()
-    return int(row[0] or 0) if row else 0
 
 
 def working(table: psycopg.Connection) -> list[int]:

@@ -1,30 +1,21 @@
 """A new index under live writes, with real daemons, a reader at the alias, and kill -9 wherever it hurts."""
 
-import json
-import random
 import signal
-import time
 from pathlib import Path
 
 import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests.fixtures.bustle import NEW_MAPPING, Shop, bustling, open_shop
+from tests.fixtures.bustle import REBUILD_STEPS, Shop, bustling, kill_at, mapping, open_shop
 from tests.fixtures.commands import Outbox
 from tests.fixtures.depth import depth
-from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.processes import StartProcess
 from tests.fixtures.waiting import eventually
 
+__all__ = ["mapping"]
 SIZE = 5_000
 RATE = 50.0
-
-
-@pytest.fixture
-def mapping(tmp_path: Path) -> str:
-    file = tmp_path / "mapping.json"
-    file.write_text(json.dumps(NEW_MAPPING))
-    return str(file)
 
 
 @pytest.fixture
@@ -65,22 +56,14 @@ def test_a_rebuild_under_live_writes_is_seen_by_nobody_and_loses_nothing(shop: S
 
 # kill -9
 
-STEPS = ("created", "mirroring", "backfilling", "verifying", "swapping")
 TIMES = depth(1, 1, 10)
-
-
-def kill_at(shop: Shop, rebuild: RunningProcess, step: str) -> None:
-    """As soon as the row says so, or a random moment later: a step is longer than one call."""
-    rebuild.wait_until(lambda: shop.step() == step, f"step {step}", within=600)
-    time.sleep(random.uniform(0, 0.3))
-    rebuild.kill()
 
 
 @pytest.mark.long  # every run kills before and after every call, in process: tests/integration/test_rebuild.py
 def test_kill_9_at_each_step_ends_right(shop: Shop, mapping: str) -> None:
     """The rebuild dies in every step in turn, and is resumed; changes and searches go on all the time."""
     with bustling(shop, RATE) as (changes, reader):
-        for number, step in enumerate(STEPS * TIMES, 2):
+        for number, step in enumerate(REBUILD_STEPS * TIMES, 2):
             rebuild = shop.start_rebuild("--mapping", mapping, "--yes", "--rate", "3000")
             kill_at(shop, rebuild, step)
             resumed = shop.outbox("rebuild", "--resume", "--yes", "--rate", "0", within=600)
@@ -89,8 +72,9 @@ def test_kill_9_at_each_step_ends_right(shop: Shop, mapping: str) -> None:
             finished = shop.outbox("rebuild", "--finish", "--yes", within=600)
             assert finished.code == 0, finished
     print(
-        f"{len(STEPS) * TIMES} kills at {', '.join(STEPS)}; {changes.made:,} changes; {reader.looks:,} searches,"
-        f" {len(reader.errors)} errors, never fewer than {reader.least:,} of {SIZE:,} documents"
+        f"{len(REBUILD_STEPS) * TIMES} kills at {', '.join(REBUILD_STEPS)}; {changes.made:,} changes;"
+        f" {reader.looks:,} searches, {len(reader.errors)} errors,"
+        f" never fewer than {reader.least:,} of {SIZE:,} documents"
     )
     assert reader.errors == []
     assert reader.least >= SIZE
@@ -168,17 +152,17 @@ def test_a_rebuild_is_left_ready_where_nobody_can_be_asked(
     [("{", "cannot be read as JSON"), ("[]", "no JSON object"), ('{"mappings": {}, "aliases": {}}', "aliases")],
 )
 def test_a_mapping_file_that_is_invalid_is_a_usage_error(
-    outbox: Outbox, tmp_path: Path, content: str, words: str
+    outbox_here: Outbox, tmp_path: Path, content: str, words: str
 ) -> None:
     file = tmp_path / "mapping.json"
     file.write_text(content)
-    refused = outbox("rebuild", "--mapping", str(file), "--yes")
+    refused = outbox_here("rebuild", "--mapping", str(file), "--yes")
     assert refused.code == 2, refused
     assert words in refused.err
     assert refused.out == ""
 
 
-def test_wishes_that_exclude_each_other_are_a_usage_error(outbox: Outbox) -> None:
-    assert outbox("rebuild", "--swap", "--cancel").code == 2
-    assert outbox("rebuild", "--mapping", "x", "--resume").code == 2
-    assert outbox("rebuild", "--status", "--resume").code == 2
+def test_wishes_that_exclude_each_other_are_a_usage_error(outbox_here: Outbox) -> None:
+    assert outbox_here("rebuild", "--swap", "--cancel").code == 2
+    assert outbox_here("rebuild", "--mapping", "x", "--resume").code == 2
+    assert outbox_here("rebuild", "--status", "--resume").code == 2

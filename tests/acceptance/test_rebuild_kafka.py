@@ -1,10 +1,6 @@
 """A new index while records stream from a real connector through Kafka, with kill -9 of workers and of the rebuild."""
 
-import json
-import random
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,22 +10,15 @@ from outbox.config import load_settings
 from outbox.kafka.connector import configuration
 from outbox.kafka.plan import connector_plan
 from outbox.store.schema.migrate import migrate
-from tests.fixtures.bustle import NEW_MAPPING, Shop, bustling, open_shop
+from tests.fixtures.bustle import REBUILD_STEPS, Shop, bustling, kill_at, mapping, open_shop
 from tests.fixtures.connect import Capture, debezium_source
 from tests.fixtures.kafka import KafkaDesk
-from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.processes import StartProcess
 
+__all__ = ["mapping"]
 SIZE = 1_000
 RATE = 40.0
 PARTITIONS = 4
-STEPS = ("created", "mirroring", "backfilling", "verifying", "swapping")
-
-
-@pytest.fixture
-def mapping(tmp_path: Path) -> str:
-    file = tmp_path / "mapping.json"
-    file.write_text(json.dumps(NEW_MAPPING))
-    return str(file)
 
 
 @pytest.fixture
@@ -63,12 +52,6 @@ def shop(
     beats = f"__debezium-heartbeat.{name}"
     if beats in kafka.admin.list_topics().topics:
         kafka.delete_topic(beats)
-
-
-def kill_at(shop: Shop, rebuild: RunningProcess, step: str) -> None:
-    rebuild.wait_until(lambda: shop.step() == step, f"step {step}", within=600)
-    time.sleep(random.uniform(0, 0.3))
-    rebuild.kill()
 
 
 def kill_a_worker(shop: Shop) -> None:
@@ -106,7 +89,7 @@ def test_a_rebuild_and_a_worker_are_killed_while_records_stream_and_nothing_diff
 @pytest.mark.long
 def test_kill_9_at_each_step_beside_kills_of_workers_while_records_stream(shop: Shop, mapping: str) -> None:
     with bustling(shop, RATE) as (changes, reader):
-        for number, step in enumerate(STEPS * 3, 2):
+        for number, step in enumerate(REBUILD_STEPS * 3, 2):
             rebuild = shop.start_rebuild("--mapping", mapping, "--yes", "--rate", "500")
             if number % 2:
                 kill_a_worker(shop)
@@ -118,6 +101,8 @@ def test_kill_9_at_each_step_beside_kills_of_workers_while_records_stream(shop: 
             assert shop.behind() == [f"{shop.alias}-v{number}"]
             finished = shop.outbox("rebuild", "--finish", "--yes", within=600)
             assert finished.code == 0, finished
-    print(f"{3 * len(STEPS)} kills of each; {changes.made:,} changes; never fewer than {reader.least:,} documents")
+    print(
+        f"{3 * len(REBUILD_STEPS)} kills of each; {changes.made:,} changes; never fewer than {reader.least:,} documents"
+    )
     assert (reader.errors, reader.least >= SIZE) == ([], True)
     is_right(shop)

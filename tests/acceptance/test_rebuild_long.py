@@ -1,18 +1,17 @@
 """The full length of a rebuild: 200,000 documents, 100 changes per second, a tenth of them deletes. Prints times."""
 
-import json
 import threading
 import time
-from pathlib import Path
 
 import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests.fixtures.bustle import NEW_MAPPING, Shop, bustling, open_shop
+from tests.fixtures.bustle import Shop, bustling, mapping, open_shop
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
+__all__ = ["mapping"]
 pytestmark = pytest.mark.long  # test_rebuild.py is the daily drill
 
 SIZE = 200_000
@@ -61,17 +60,15 @@ def timed(shop: Shop, *args: str, within: float = 1_800.0) -> float:
 
 
 def test_200_000_documents_move_to_a_new_mapping_and_nobody_notices(
-    database: str, elastic_url: str, absent_index: str, es: Elasticsearch, start_process: StartProcess, tmp_path: Path
+    database: str, elastic_url: str, absent_index: str, es: Elasticsearch, start_process: StartProcess, mapping: str
 ) -> None:
-    mapping = tmp_path / "mapping.json"
-    mapping.write_text(json.dumps(NEW_MAPPING))
     shop = open_shop(database, elastic_url, absent_index, es, start_process, SIZE)
     watch, took = Watch(database), {}
     with bustling(shop, RATE) as (changes, reader):
         watch.start()
         began = time.monotonic()
         took["verify before"] = timed(shop, "verify", "--rate", "0")
-        took["rebuild to ready and swap"] = timed(shop, "rebuild", "--mapping", str(mapping), "--yes", "--rate", "0")
+        took["rebuild to ready and swap"] = timed(shop, "rebuild", "--mapping", mapping, "--yes", "--rate", "0")
         assert shop.behind() == [f"{shop.alias}-v2"]
         took["verify after the swap"] = timed(shop, "verify", "--rate", "0")
         took["rollback"] = timed(shop, "rebuild", "--rollback", "--yes")

@@ -11,11 +11,12 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests.fixtures.commands import Called, Outbox
+from tests.fixtures.commands import Outbox, refused
 from tests.fixtures.console import Served
 from tests.fixtures.depth import depth
-from tests.fixtures.failures import audit_counts, events, statuses
+from tests.fixtures.failures import audit_counts, events, statuses, value
 from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.starting import COLD
 from tests.fixtures.waiting import eventually
 
 WHO = ("--by", "alice", "--reason", "fixed root cause")
@@ -27,12 +28,8 @@ def rows(connection: psycopg.Connection) -> list[tuple[Any, ...]]:
     return connection.execute(query).fetchall()
 
 
-def refused(called: Called, *words: str) -> None:
-    assert called.code == 2, called
-    assert called.out == ""
-    assert "Traceback" not in called.err
-    for word in words:
-        assert word in called.err, called.err
+def moved(connection: psycopg.Connection) -> int:
+    return value(connection, "select max(replayed) from search_outbox_replays")
 
 
 def batches(outbox: Outbox) -> list[dict[str, Any]]:
@@ -107,15 +104,10 @@ def test_a_killed_command_is_taken_over_by_a_daemon_and_every_row_moves_once(
     start_daemon: StartProcess, console: Served, n: int,
 ) -> None:  # fmt: skip
     events(connection, n)
-    command = start_process([*REPLAY, *WHO, "--all", "--yes", "--rate", "500"], **servers)
-
-    def moved() -> int:
-        row = connection.execute("select coalesce(max(replayed), 0) from search_outbox_replays").fetchone()
-        return int(row[0]) if row else 0
-
-    command.wait_until(lambda: moved() >= n // 2, "half of the rows", within=180)
+    command = start_process([*COLD, "replay", *WHO, "--all", "--yes", "--rate", "500"], **servers)
+    command.wait_until(lambda: moved(connection) >= n // 2, "half of the rows", within=180)
     command.kill()
-    at_kill = moved()
+    at_kill = moved(connection)
     assert n // 2 <= at_kill < n
     daemon = start_daemon()
     (batch,) = batches(outbox)
@@ -144,13 +136,8 @@ def test_a_cancel_at_30_percent_leaves_the_rest_failed(
     connection: psycopg.Connection, servers: dict[str, str], outbox: Outbox, start_process: StartProcess
 ) -> None:
     events(connection, 500)
-    command = start_process([*REPLAY, *WHO, "--limit", "500", "--rate", "40"], **servers)
-
-    def moved() -> int:
-        row = connection.execute("select coalesce(max(replayed), 0) from search_outbox_replays").fetchone()
-        return int(row[0]) if row else 0
-
-    command.wait_until(lambda: moved() >= 150, "30 %")
+    command = start_process([*COLD, "replay", *WHO, "--limit", "500", "--rate", "40"], **servers)
+    command.wait_until(lambda: moved(connection) >= 150, "30 %")
     (id,) = connection.execute("select id::text from search_outbox_replays").fetchone() or ("",)
     cancelled = outbox("replays", "cancel", id, "--by", "bob", "--reason", "wrong filter", "--json")
     assert cancelled.code == 0
@@ -197,9 +184,9 @@ def test_a_plan_applies_exactly_its_ids_and_only_once(
     assert again.json["id"] == applied.json["id"]
     assert "nothing is done twice" in again.err
     assert statuses(connection) == {"failed": 5}
-    refused(outbox("replay", "--plan", str(file), "--limit", "2", *WHO), "--plan holds its ids itself")
+    refused(outbox("replay", "--plan", str(file), "--limit", "2", *WHO), 2, "--plan holds its ids itself")
     file.write_text("{}")
-    refused(outbox("replay", "--plan", str(file), *WHO), "no plan")
+    refused(outbox("replay", "--plan", str(file), *WHO), 2, "no plan")
 
 
 def test_a_dry_run_says_what_is_superseded_in_elasticsearch(
@@ -221,8 +208,8 @@ def test_a_dry_run_says_what_is_superseded_in_elasticsearch(
 
 def test_many_rows_are_asked_for_and_nobody_to_ask_needs_yes(connection: psycopg.Connection, outbox: Outbox) -> None:
     events(connection, 1_001)
-    refused(outbox("replay", *WHO, "--limit", "1001"), "--yes", "1,001 events")
-    refused(outbox("replay", *WHO, "--all"), "--yes")
+    refused(outbox("replay", *WHO, "--limit", "1001"), 2, "--yes", "1,001 events")
+    refused(outbox("replay", *WHO, "--all"), 2, "--yes")
     assert statuses(connection) == {"failed": 1_001}
     assert outbox("replay", *WHO, "--limit", "1000").code == 0
     assert outbox("replay", *WHO, "--all", "--yes").code == 0
@@ -230,29 +217,29 @@ def test_many_rows_are_asked_for_and_nobody_to_ask_needs_yes(connection: psycopg
 
 
 def test_bad_input_is_exit_2_and_changes_nothing(
-    connection: psycopg.Connection, outbox: Outbox, tmp_path: Path
+    connection: psycopg.Connection, outbox_here: Outbox, tmp_path: Path
 ) -> None:
     events(connection, 2)
     before = rows(connection)
     many = tmp_path / "ids"
     many.write_text("\n".join(str(uuid4()) for _ in range(501)))
-    refused(outbox("replay", *WHO, "--id", str(uuid4())), "No event is in a state")
-    refused(outbox("replay", *WHO, "--id", "not-a-uuid"), "--id", "not a uuid")
-    refused(outbox("replay", *WHO, "--entity-type", "nobody"), "No event is in a state")
-    refused(outbox("replay", *WHO, "--limit", "0"), "limit")
-    refused(outbox("replay", *WHO, "--limit", "-1"), "limit")
-    refused(outbox("replay", *WHO, "--ids-file", str(many)), "501 ids")
-    refused(outbox("replay", *WHO, "--ids-file", str(tmp_path / "none")), "cannot be read")
-    refused(outbox("replay", "--by", "alice"), "--reason")
-    refused(outbox("replay", "--reason", "x"), "--by")
-    refused(outbox("replay", "--by", "alice", "--reason", ""), "reason", "required")
-    refused(outbox("replay", "--by", "alice", "--reason", "x" * 10_240), "reason", "1,000 at most")
-    refused(outbox("replay", "--by", "alice", "--reason", "a\x1b[31mb"), "control characters")
-    refused(outbox("replay", *WHO, "--all", "--limit", "3"), "--all")
-    refused(outbox("replay", *WHO, "--webhook", "https://evil.example/"), "OUTBOX_WEBHOOK_ALLOWED_HOSTS")
-    refused(outbox("replays", "show", "nonsense"), "not a uuid")
-    refused(outbox("replays", "list", "--after", "forged"), "cursor")
-    assert outbox("replays", "show", str(uuid4())).code == 1
+    refused(outbox_here("replay", *WHO, "--id", str(uuid4())), 2, "No event is in a state")
+    refused(outbox_here("replay", *WHO, "--id", "not-a-uuid"), 2, "--id", "not a uuid")
+    refused(outbox_here("replay", *WHO, "--entity-type", "nobody"), 2, "No event is in a state")
+    refused(outbox_here("replay", *WHO, "--limit", "0"), 2, "limit")
+    refused(outbox_here("replay", *WHO, "--limit", "-1"), 2, "limit")
+    refused(outbox_here("replay", *WHO, "--ids-file", str(many)), 2, "501 ids")
+    refused(outbox_here("replay", *WHO, "--ids-file", str(tmp_path / "none")), 2, "cannot be read")
+    refused(outbox_here("replay", "--by", "alice"), 2, "--reason")
+    refused(outbox_here("replay", "--reason", "x"), 2, "--by")
+    refused(outbox_here("replay", "--by", "alice", "--reason", ""), 2, "reason", "required")
+    refused(outbox_here("replay", "--by", "alice", "--reason", "x" * 10_240), 2, "reason", "1,000 at most")
+    refused(outbox_here("replay", "--by", "alice", "--reason", "a\x1b[31mb"), 2, "control characters")
+    refused(outbox_here("replay", *WHO, "--all", "--limit", "3"), 2, "--all")
+    refused(outbox_here("replay", *WHO, "--webhook", "https://evil.example/"), 2, "OUTBOX_WEBHOOK_ALLOWED_HOSTS")
+    refused(outbox_here("replays", "show", "nonsense"), 2, "not a uuid")
+    refused(outbox_here("replays", "list", "--after", "forged"), 2, "cursor")
+    assert outbox_here("replays", "show", str(uuid4())).code == 1
     assert rows(connection) == before
     assert audit_counts(connection) == {}
 
@@ -274,7 +261,7 @@ def test_ctrl_c_leaves_the_rest_to_a_daemon_and_says_so(
     connection: psycopg.Connection, servers: dict[str, str], start_process: StartProcess
 ) -> None:
     events(connection, 400)
-    command = start_process([*REPLAY, *WHO, "--limit", "400", "--rate", "50"], **servers)
+    command = start_process([*COLD, "replay", *WHO, "--limit", "400", "--rate", "50"], **servers)
     command.wait_until(lambda: statuses(connection).get("pending", 0) > 0, "the first step")
     command.signal(signal.SIGINT)
     assert command.wait() == 130

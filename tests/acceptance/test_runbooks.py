@@ -1,12 +1,10 @@
 """Every command of the runbooks, run as written against real servers, a real projector and a real console."""
 
-import http.server
 import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from tests.fixtures.deployment import RUNBOOKS
 from tests.fixtures.pages import Block, blocks_of, headings_of, run_shell
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.processes import RunningProcess, clean_environment, find_free_port
+from tests.fixtures.receivers import receiver
 from tests.fixtures.waiting import eventually
 from tests.fixtures.warm import warm_programs
 
@@ -84,9 +83,7 @@ def site(
         index = f"test-{uuid4().hex[:12]}"
         stack.callback(lambda: es.indices.delete(index=index, ignore_unavailable=True))
         es.indices.create(index=index)
-        receiver = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taking))
-        threading.Thread(target=receiver.serve_forever, daemon=True).start()
-        stack.callback(receiver.shutdown)
+        hooks = stack.enter_context(receiver(204))
         metrics, console = find_free_port(), find_free_port()
         settings = {
             "DATABASE_URL": database,
@@ -94,7 +91,7 @@ def site(
             "ELASTIC_INDEX": index,
             "OUTBOX_METRICS_PORT": str(metrics),
             "OUTBOX_CONSOLE_PORT": str(console),
-            "OUTBOX_WEBHOOK_URL": f"http://127.0.0.1:{receiver.server_port}/hook",
+            "OUTBOX_WEBHOOK_URL": hooks.url,
             "OUTBOX_WEBHOOK_ALLOWED_HOSTS": "127.0.0.1",
             "OUTBOX_LOG_FORMAT": "json",
         }
@@ -107,16 +104,6 @@ def site(
         # Not a setting: a place that the pages name.
         env = {**clean_environment(settings), "PATH": path, "CONSOLE_URL": f"http://127.0.0.1:{console}"}
         yield Site(env, database)
-
-
-class Taking(http.server.BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """pytest's output is not a web server's log."""
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The logins that docs/security.md asks for, on a secured server of either product: each is enough and good for nothing
 else; bad ones pause; a secret is renewed while the daemon runs."""
 
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from tests.fixtures.commands import call
 from tests.fixtures.failures import statuses
-from tests.fixtures.logins import Login, Logins, Users
+from tests.fixtures.logins import Login, Logins, Users, create_target, enqueue, made_target, unspent
 from tests.fixtures.processes import RunningProcess, StartProcess, http_get
 
 pytestmark = [
@@ -27,15 +26,8 @@ Start = Callable[[Login], RunningProcess]
 @pytest.fixture
 def target(logins: Logins) -> Iterator[str]:
     """An alias with its index, as `outbox index create` makes them."""
-    name = f"test-{uuid.uuid4().hex[:12]}"
-    create(logins, name)
-    yield name
-    logins.admin.indices.delete(index=f"{name}-v1", ignore_unavailable=True)
-
-
-def create(logins: Logins, name: str) -> None:
-    aliases = {name: {"is_write_index": True}}
-    logins.admin.indices.create(index=f"{name}-v1", aliases=aliases, settings={"gc_deletes": "1h"})
+    with made_target(logins.admin) as name:
+        yield name
 
 
 @pytest.fixture
@@ -53,18 +45,9 @@ def start(start_daemon: StartProcess, database: str, logins: Logins, target: str
     return run
 
 
-def enqueue(connection: psycopg.Connection[Any], id: str, op: str = "upsert") -> None:
-    payload = '{"t": 1}' if op == "upsert" else None
-    connection.execute("select outbox_enqueue('article', %s, %s, %s)", [id, op, payload])
-
-
 def paused(daemon: RunningProcess) -> bool:
     gauge = 'outbox_paused{cause="es_auth",projection="search_index_to_elastic"} 1.0'
     return gauge in daemon.wait_for_http("/metrics")
-
-
-def unspent(connection: psycopg.Connection[Any]) -> bool:
-    return connection.execute("select status, attempts from search_outbox_events").fetchall() == [("pending", 0)]
 
 
 def replace(file: Path, secret: str) -> None:
@@ -181,7 +164,7 @@ def test_a_missing_target_with_the_documented_key_pauses_and_no_index_appears(
     assert action in str(told), "the reason says what the login may not do"
     daemon.wait_until(lambda: unspent(connection), "the event back in the queue")
     assert not admin.indices.exists(index=f"{target}*", allow_no_indices=False, expand_wildcards="all")
-    create(logins, target)
+    create_target(logins.admin, target)
     daemon.wait_until(lambda: statuses(connection) == {"done": 1}, "the event")
     assert admin.exists(index=target, id="article:1")
     assert daemon.terminate() == 0

@@ -1,7 +1,6 @@
 """Real servers with security on: TLS by a private authority to both. Their logins are in test_search_logins.py."""
 
 import ssl
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from outbox.embedded import EmbeddedPostgres
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import call
 from tests.fixtures.failures import statuses
-from tests.fixtures.logins import Keys
+from tests.fixtures.logins import Keys, enqueue, made_target, unspent
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.scripted import answer, scripted
@@ -27,21 +26,13 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def target(secured_elastic: SecuredElastic) -> Iterator[str]:
     """An alias with its index, as `outbox index create` makes them."""
-    name = f"test-{uuid.uuid4().hex[:12]}"
-    admin = secured_elastic.admin
-    admin.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}}, settings={"gc_deletes": "1h"})
-    yield name
-    admin.indices.delete(index=f"{name}-v1", ignore_unavailable=True)
+    with made_target(secured_elastic.admin) as name:
+        yield name
 
 
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
     return tmp_path / "key"
-
-
-def enqueue(connection: psycopg.Connection[Any], id: str, op: str = "upsert") -> None:
-    payload = '{"t": 1}' if op == "upsert" else None
-    connection.execute("select outbox_enqueue('article', %s, %s, %s)", [id, op, payload])
 
 
 @pytest.mark.release("a secured Elasticsearch takes a minute to start; test_bulk_tls.py has TLS without one")
@@ -61,11 +52,6 @@ def test_an_elasticsearch_of_another_authority_gets_not_a_byte(
     assert "ELASTIC_CA_CERTS" in str(told)
     daemon.wait_until(lambda: unspent(connection), "the event back in the queue")
     assert daemon.terminate() == 0
-
-
-def unspent(connection: psycopg.Connection[Any]) -> bool:
-    found = connection.execute("select status, attempts from search_outbox_events").fetchall()
-    return found == [("pending", 0)]
 
 
 @pytest.mark.release("a secured Elasticsearch takes a minute to start; test_bulk_tls.py has TLS without one")
@@ -138,7 +124,7 @@ def test_a_postgres_of_another_authority_is_refused_without_its_password_in_sigh
     secured_postgres: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     stranger = Authority.made(tmp_path / "stranger", "somebody else")
-    for command in (("status",), ("run", "--no-wait"), ("migrate",)):
+    for command in (("status",), ("run", "--no-wait"), ("migrate", "--no-wait")):
         env = {"DATABASE_URL": verified(secured_postgres, stranger.certificate), "OUTBOX_METRICS_PORT": "0"}
         called = call(*command, env=env)
         assert called.code == 75, called

@@ -16,6 +16,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.commands import Outbox
+from tests.fixtures.failures import value
 from tests.fixtures.joined import fill_skewed
 from tests.fixtures.processes import ROOT, RunningProcess, StartProcess, find_free_port
 from tests.fixtures.waiting import eventually
@@ -97,11 +98,6 @@ def _is_executor(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return any("ExecutorBackend" in word for word in process.cmdline())
     return False
-
-
-def value(table: psycopg.Connection, query: str) -> int:
-    row = table.execute(query.encode()).fetchone()
-    return int(row[0] or 0) if row else 0
 
 
 def largest_part(table: psycopg.Connection) -> int:

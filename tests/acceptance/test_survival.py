@@ -13,15 +13,19 @@ from elasticsearch import Elasticsearch
 
 from labs.proxy import Proxy
 from tests.fixtures.depth import depth, is_long
+from tests.fixtures.failures import statuses
 from tests.fixtures.metrics import metric
+from tests.fixtures.overlapping import open_events
 from tests.fixtures.processes import RunningProcess, StartProcess
-from tests.fixtures.rows import counts, produce
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
-def open_rows(connection: psycopg.Connection) -> int:
-    sql = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
-    return int((connection.execute(sql).fetchone() or (0,))[0])
+def produce(connection: psycopg.Connection, count: int) -> None:
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+        " select 'block', g::text, 'upsert', json_build_object('n', g) from generate_series(1, %s) g",
+        [count],
+    )
 
 
 def assert_every_document_equals_its_source(connection: psycopg.Connection, es: Elasticsearch, index: str) -> int:
@@ -110,8 +114,8 @@ def test_killed_and_frozen_workers_lose_nothing(
     for daemon in daemons:
         _thaw(daemon)
     start_daemon(OUTBOX_WORKER_ID="w9", **settings)
-    eventually(lambda: open_rows(connection) == 0, what="no open row")
-    assert counts(connection) == {"done": events}
+    eventually(lambda: open_events(connection) == 0, what="no open row")
+    assert statuses(connection) == {"done": events}
     assert_every_document_equals_its_source(connection, es, index)
     assert any(daemon.facts("lease.lost") for daemon in frozen) or not is_long(), "nobody found its lease lost"
 
@@ -129,15 +133,15 @@ def test_a_frozen_workers_late_settle_changes_nothing_and_is_counted(
     with Proxy.to(elastic_url) as link:
         link.hold(b"_bulk")
         frozen = start_daemon(ELASTIC_URL=link.url(elastic_url), OUTBOX_WORKER_ID="frozen", **settings)
-        frozen.wait_until(lambda: counts(connection).get("processing", 0) == 300, "rows in its hands")
+        frozen.wait_until(lambda: statuses(connection).get("processing", 0) == 300, "rows in its hands")
         frozen.signal(signal.SIGSTOP)
         healthy = start_daemon(OUTBOX_WORKER_ID="healthy", **settings)
-        healthy.wait_until(lambda: counts(connection) == {"done": 300}, "another worker finished them", 60)
+        healthy.wait_until(lambda: statuses(connection) == {"done": 300}, "another worker finished them", 60)
         link.heal()
         frozen.signal(signal.SIGCONT)
         frozen.wait_for_fact("lease.lost")
         frozen.wait_until(lambda: metric(frozen, "outbox_lease_lost_total") == 300, "all 300 counted")
-    assert counts(connection) == {"done": 300}
+    assert statuses(connection) == {"done": 300}
     assert metric(healthy, "outbox_lease_lost_total") == 0
     assert_every_document_equals_its_source(connection, es, index)
 
@@ -156,7 +160,7 @@ def test_three_bad_documents_in_a_thousand_fail_alone(
     with Proxy.to(elastic_url) as link:
         link.refuse_bodies_over(2_000_000)
         daemon = start_daemon(ELASTIC_URL=link.url(elastic_url), OUTBOX_BATCH_SIZE="1000")
-        daemon.wait_until(lambda: counts(connection) == {"done": 997, "failed": 3}, "997 done, 3 failed", 60)
+        daemon.wait_until(lambda: statuses(connection) == {"done": 997, "failed": 3}, "997 done, 3 failed", 60)
     reasons = connection.execute(
         "select left(entity_id, 7), error_reason from search_outbox_events where status = 'failed' order by 1"
     ).fetchall()
@@ -176,45 +180,9 @@ def test_the_older_event_is_sent_when_the_newest_is_refused(
         " ('block', 'e', 'upsert', '{\"n\": 1}', 1), ('block', 'e', 'upsert', '{\"n\": \"bad\"}', 2)"
     )
     daemon = start_daemon()
-    daemon.wait_until(lambda: counts(connection) == {"done": 1, "failed": 1}, "v1 done, v2 failed")
+    daemon.wait_until(lambda: statuses(connection) == {"done": 1, "failed": 1}, "v1 done, v2 failed")
     document = es.get(index=index, id="block:e")
     assert (document["_version"], document["_source"]) == (1, {"n": 1})
-
-
-def test_what_was_deleted_stays_away_when_tombstones_are_forgotten(
-    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str
-) -> None:
-    """gc_deletes 1 s: then an older upsert that was abandoned comes back, and an older failed one is replayed."""
-    es.indices.put_settings(index=index, settings={"gc_deletes": "1s"})
-    es.indices.put_mapping(index=index, properties={"n": {"type": "integer"}})
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version) values"
-        " ('block', 'gone', 'delete', null, 9), ('block', 'lost', 'delete', null, 9)"
-    )
-    daemon = start_daemon(OUTBOX_RECLAIM_INTERVAL_SECONDS="1")
-    daemon.wait_until(lambda: counts(connection) == {"done": 2}, "deletes done")
-    for number in range(30):  # Elasticsearch forgets at the next refresh or write after gc_deletes
-        es.index(index=index, id="other", document={"n": number})
-        es.indices.refresh(index=index)
-        time.sleep(0.1)
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version, status, owner, attempts,"
-        " lease_until, processing_started_at, lease_token) values ('block', 'gone', 'upsert', '{\"n\": 1}', 3,"
-        " 'processing', 'dead', 1, now() - interval '1 minute', now() - interval '2 minutes', gen_random_uuid())"
-    )
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version, status, failed_at,"
-        " created_at) values ('block', 'lost', 'upsert', '{\"n\": 1}', 3, 'failed', now(), now() - interval '1 minute')"
-    )
-    connection.execute(
-        "insert into search_outbox_leases (token, owner, start_id, lease_until, ids, revision)"
-        " select lease_token, 'dead', gen_random_uuid(), now() - interval '1 minute', array[id], 1"
-        " from search_outbox_events where status = 'processing'"
-    )
-    connection.execute("update search_outbox_events set status = 'pending' where status = 'failed'")
-    daemon.wait_until(lambda: counts(connection) == {"done": 4}, "all settled", 60)
-    assert [es.exists(index=index, id=f"block:{name}").body for name in ("gone", "lost")] == [False, False]
-    assert metric(daemon, "outbox_idempotent_noop_total", why="superseded") == 2
 
 
 def test_two_daemons_project_a_mixed_load_exactly(
@@ -231,8 +199,8 @@ def test_two_daemons_project_a_mixed_load_exactly(
     connection.execute("vacuum analyze search_outbox_events")
     for _ in range(2):
         start_daemon(OUTBOX_CONCURRENCY="2")
-    eventually(lambda: open_rows(connection) == 0, within=180, what="no open row")
-    assert counts(connection) == {"done": events}
+    eventually(lambda: open_events(connection) == 0, within=180, what="no open row")
+    assert statuses(connection) == {"done": events}
     assert_every_document_equals_its_source(connection, es, index)
     hot = "select n_tup_hot_upd::float8 / n_tup_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
     # A claim and a settle are two updates, and only a claim can be HOT: more than half of the claims is over a quarter.

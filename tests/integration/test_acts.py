@@ -108,7 +108,10 @@ def test_a_flush_is_approved_by_someone_else_than_who_asks_for_it(
         assert refused.status_code == 422, (by, approved_by, refused.text)
         assert [each["field"] for each in refused.json()["errors"]] == ["approved_by"]
         assert audit_counts(connection) == {}
+    assert post(client, "/failed/flush", {**body, "by": "bob", "approved_by": "Adam", "expect": 3}).status_code == 409
+    assert audit_counts(connection) == {}
     assert post(client, "/failed/flush", {**body, "by": "bob", "approved_by": "Adam"}).json()["count"] == 2
+    assert audit_counts(connection)["FLUSH_SUMMARY"] == 1
 
 
 # Payloads that are nested deeply

@@ -28,6 +28,8 @@ from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
+Connection = psycopg.Connection[Any]
+
 ROOT = Path(__file__).parents[2]
 ROWS = depth(40_000, 200_000)
 SCHEDULING_SECONDS = 0.5
@@ -35,14 +37,14 @@ SCHEDULING_SECONDS = 0.5
 
 
 @pytest.fixture
-def guide(empty_database: str) -> Iterator[psycopg.Connection]:
+def guide(empty_database: str) -> Iterator[Connection]:
     """The guide's table, empty, in a database of its own."""
     with psycopg.connect(empty_database, autocommit=True) as conn:
         create_guide_table(conn)
         yield conn
 
 
-def value(conn: psycopg.Connection, query: str) -> Any:
+def value(conn: Connection, query: str) -> Any:
     row = conn.execute(query.encode()).fetchone()
     assert row is not None
     return row[0]
@@ -87,7 +89,7 @@ def producing(url: str) -> Iterator[Producer]:
         producer.finish()
 
 
-def assert_adopted(conn: psycopg.Connection) -> None:
+def assert_adopted(conn: Connection) -> None:
     """Every row is as the contract wants it, whatever it was before."""
     assert state.check_schema(conn).ok
     assert value(conn, "select to_regclass('search_outbox_adoption')") is None
@@ -101,7 +103,7 @@ def assert_adopted(conn: psycopg.Connection) -> None:
 
 
 def test_many_rows_in_every_state_are_adopted_under_a_producer(
-    empty_database: str, guide: psycopg.Connection, record_property: Callable[[str, object], None]
+    empty_database: str, guide: Connection, record_property: Callable[[str, object], None]
 ) -> None:
     guide.execute("drop table search_outbox_events")
     create_guide_table(guide, ROWS)
@@ -123,7 +125,7 @@ def test_many_rows_in_every_state_are_adopted_under_a_producer(
     assert_numbered_in_order_of_creation(guide)
 
 
-def assert_numbered_in_order_of_creation(conn: psycopg.Connection) -> None:
+def assert_numbered_in_order_of_creation(conn: Connection) -> None:
     """Rows that were there: from 1, without a gap, by creation; rows with the default: above them."""
     assert value(
         conn,
@@ -136,18 +138,18 @@ def assert_numbered_in_order_of_creation(conn: psycopg.Connection) -> None:
     assert value(conn, "select count(seq) from search_outbox_events where status = 'done'") == 0
 
 
-def test_a_table_without_rows_is_adopted(empty_database: str, guide: psycopg.Connection) -> None:
+def test_a_table_without_rows_is_adopted(empty_database: str, guide: Connection) -> None:
     migrate(empty_database)
     guide.execute(INSERT, (1,))
     assert_adopted(guide)
     assert status(empty_database).adopted
 
 
-def test_plan_says_that_the_table_would_be_adopted(empty_database: str, guide: psycopg.Connection) -> None:
+def test_plan_says_that_the_table_would_be_adopted(empty_database: str, guide: Connection) -> None:
     assert [step.name for step in plan(empty_database) if step.adopts] == ["0002_events"]
 
 
-def columns(conn: psycopg.Connection) -> dict[str, tuple[str, bool, str | None]]:
+def columns(conn: Connection) -> dict[str, tuple[str, bool, str | None]]:
     rows = conn.execute(
         "select attname, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(d.adbin, d.adrelid)"
         " from pg_attribute left join pg_attrdef as d on d.adrelid = attrelid and d.adnum = attnum"
@@ -157,7 +159,7 @@ def columns(conn: psycopg.Connection) -> dict[str, tuple[str, bool, str | None]]
 
 
 def test_an_adopted_table_has_the_columns_of_a_fresh_one_with_its_own_types(
-    empty_database: str, guide: psycopg.Connection, connection: psycopg.Connection
+    empty_database: str, guide: Connection, connection: Connection
 ) -> None:
     own = {name: kind for name, (kind, _, _) in columns(guide).items()}
     migrate(empty_database)
@@ -172,7 +174,7 @@ def test_an_adopted_table_has_the_columns_of_a_fresh_one_with_its_own_types(
 
 
 def test_an_adopted_table_has_the_settings_and_triggers_of_a_fresh_one(
-    empty_database: str, guide: psycopg.Connection, connection: psycopg.Connection
+    empty_database: str, guide: Connection, connection: Connection
 ) -> None:
     migrate(empty_database)
     facts = (
@@ -184,9 +186,7 @@ def test_an_adopted_table_has_the_settings_and_triggers_of_a_fresh_one(
     assert guide.execute(facts).fetchone() == connection.execute(facts).fetchone()
 
 
-def test_versions_by_default_start_above_the_highest_that_is_there(
-    empty_database: str, guide: psycopg.Connection
-) -> None:
+def test_versions_by_default_start_above_the_highest_that_is_there(empty_database: str, guide: Connection) -> None:
     guide.execute(INSERT, (41_000,))
     migrate(empty_database)
     guide.execute(
@@ -195,13 +195,13 @@ def test_versions_by_default_start_above_the_highest_that_is_there(
     assert value(guide, "select max(event_version) from search_outbox_events") == 41_001
 
 
-def test_a_constant_default_version_is_replaced(empty_database: str, guide: psycopg.Connection) -> None:
+def test_a_constant_default_version_is_replaced(empty_database: str, guide: Connection) -> None:
     guide.execute("alter table search_outbox_events alter column event_version set default 0")
     migrate(empty_database)
     assert columns(guide)["event_version"][2] == "nextval('search_outbox_version'::regclass)"
 
 
-def test_enqueue_and_the_guard_work_on_an_adopted_table(empty_database: str, guide: psycopg.Connection) -> None:
+def test_enqueue_and_the_guard_work_on_an_adopted_table(empty_database: str, guide: Connection) -> None:
     migrate(empty_database)
     guide.execute("select outbox_enqueue('block', gen_random_uuid()::text, 'upsert', '{}', idempotency_key => 'k')")
     guide.execute("update search_outbox_events set status = 'failed'")
@@ -210,7 +210,7 @@ def test_enqueue_and_the_guard_work_on_an_adopted_table(empty_database: str, gui
     assert value(guide, "select failed_at is null and seq is not null from search_outbox_events")
 
 
-def test_a_table_with_jsonb_is_projected_as_it_is(empty_database: str, guide: psycopg.Connection) -> None:
+def test_a_table_with_jsonb_is_projected_as_it_is(empty_database: str, guide: Connection) -> None:
     """Its binary form is no text: a claim gave dicts instead of bytes, and every batch with one ended in an error."""
     guide.execute("alter table search_outbox_events add column payload jsonb, add column error_detail jsonb")
     migrate(empty_database)
@@ -230,7 +230,7 @@ def test_a_table_with_jsonb_is_projected_as_it_is(empty_database: str, guide: ps
     )
 
 
-def test_an_old_done_row_that_is_opened_again_can_be_claimed(empty_database: str, guide: psycopg.Connection) -> None:
+def test_an_old_done_row_that_is_opened_again_can_be_claimed(empty_database: str, guide: Connection) -> None:
     guide.execute(INSERT, (1,))
     guide.execute("update search_outbox_events set status = 'done', processed_at = now()")
     migrate(empty_database)
@@ -239,7 +239,7 @@ def test_an_old_done_row_that_is_opened_again_can_be_claimed(empty_database: str
     assert value(guide, "select seq from search_outbox_events") is not None
 
 
-def test_columns_that_may_be_null_are_closed_when_no_row_is(empty_database: str, guide: psycopg.Connection) -> None:
+def test_columns_that_may_be_null_are_closed_when_no_row_is(empty_database: str, guide: Connection) -> None:
     guide.execute("alter table search_outbox_events alter column attempts drop not null")
     guide.execute(INSERT, (1,))
     migrate(empty_database)
@@ -262,7 +262,7 @@ UNFIT = [
 
 @pytest.mark.parametrize(("change", "complaint"), UNFIT, ids=[row[1] for row in UNFIT])
 def test_a_table_that_cannot_be_adopted_is_refused_with_the_reason_and_left_alone(
-    empty_database: str, guide: psycopg.Connection, change: str, complaint: str
+    empty_database: str, guide: Connection, change: str, complaint: str
 ) -> None:
     guide.execute(change.encode())
     before = columns(guide)
@@ -273,14 +273,14 @@ def test_a_table_that_cannot_be_adopted_is_refused_with_the_reason_and_left_alon
     assert columns(guide) == before
 
 
-def test_everything_that_is_wrong_is_listed_at_once(empty_database: str, guide: psycopg.Connection) -> None:
+def test_everything_that_is_wrong_is_listed_at_once(empty_database: str, guide: Connection) -> None:
     guide.execute("alter table search_outbox_events drop column op, alter column id type text")
     with pytest.raises(CannotAdopt) as refusal:
         migrate(empty_database)
     assert len(refusal.value.problems) == 2
 
 
-def test_rows_that_cannot_be_adopted_are_counted(empty_database: str, guide: psycopg.Connection) -> None:
+def test_rows_that_cannot_be_adopted_are_counted(empty_database: str, guide: Connection) -> None:
     guide.execute("alter table search_outbox_events alter column attempts drop not null")
     for _ in range(3):
         guide.execute(INSERT, (1,))
@@ -298,9 +298,7 @@ def test_a_view_of_that_name_is_refused(empty_database: str) -> None:
         migrate(empty_database)
 
 
-def test_a_table_in_another_schema_than_ours_would_go_to_is_refused(
-    empty_database: str, guide: psycopg.Connection
-) -> None:
+def test_a_table_in_another_schema_than_ours_would_go_to_is_refused(empty_database: str, guide: Connection) -> None:
     guide.execute("create schema app")
     guide.execute(f"alter database {guide.info.dbname} set search_path = app, public".encode())
     with pytest.raises(CannotAdopt, match="schema public"):
@@ -320,9 +318,7 @@ STEPS = [
 ]
 
 
-def test_adoption_that_dies_before_any_step_is_finished_by_the_next(
-    empty_database: str, guide: psycopg.Connection
-) -> None:
+def test_adoption_that_dies_before_any_step_is_finished_by_the_next(empty_database: str, guide: Connection) -> None:
     class Killed(Exception):
         pass
 
@@ -357,9 +353,7 @@ def migrate_process(url: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_adoption_killed_in_the_middle_of_its_rows_goes_on_where_it_was(
-    empty_database: str, guide: psycopg.Connection
-) -> None:
+def test_adoption_killed_in_the_middle_of_its_rows_goes_on_where_it_was(empty_database: str, guide: Connection) -> None:
     guide.execute("drop table search_outbox_events")
     create_guide_table(guide, 60_000)
     with producing(empty_database) as producer:
@@ -400,7 +394,7 @@ class OldWorker(threading.Thread):
                 self.finished += conn.execute(self.FINISH, (ids,)).rowcount
 
 
-def test_an_old_worker_may_go_on_during_adoption(empty_database: str, guide: psycopg.Connection) -> None:
+def test_an_old_worker_may_go_on_during_adoption(empty_database: str, guide: Connection) -> None:
     guide.execute("drop table search_outbox_events")
     create_guide_table(guide, 20_000)
     worker = OldWorker(empty_database)
@@ -416,7 +410,7 @@ def test_an_old_worker_may_go_on_during_adoption(empty_database: str, guide: psy
     assert_adopted(guide)
 
 
-def test_two_adoptions_at_once_do_the_work_once(empty_database: str, guide: psycopg.Connection) -> None:
+def test_two_adoptions_at_once_do_the_work_once(empty_database: str, guide: Connection) -> None:
     guide.execute("drop table search_outbox_events")
     create_guide_table(guide, 10_000)
     applied: list[list[str]] = []
@@ -435,9 +429,7 @@ select count(*) from pg_stat_activity
 """
 
 
-def test_a_long_transaction_delays_adoption_and_not_the_producers(
-    empty_database: str, guide: psycopg.Connection
-) -> None:
+def test_a_long_transaction_delays_adoption_and_not_the_producers(empty_database: str, guide: Connection) -> None:
     with psycopg.connect(empty_database) as long, producing(empty_database) as producer:
         long.execute(INSERT, (1,))
         with migrate_process(empty_database) as process:
@@ -454,7 +446,7 @@ def test_a_long_transaction_delays_adoption_and_not_the_producers(
     assert_adopted(guide)
 
 
-def test_a_table_that_stays_locked_is_an_error_with_the_reason(empty_database: str, guide: psycopg.Connection) -> None:
+def test_a_table_that_stays_locked_is_an_error_with_the_reason(empty_database: str, guide: Connection) -> None:
     with psycopg.connect(empty_database) as holder:
         holder.execute("lock table search_outbox_events in share mode")
         with pytest.raises(TableBusy, match="lock timeout"):
@@ -467,7 +459,7 @@ def test_a_table_that_stays_locked_is_an_error_with_the_reason(empty_database: s
             )
 
 
-def guide_form(conn: psycopg.Connection) -> list[Any]:
+def guide_form(conn: Connection) -> list[Any]:
     """The table's catalogue entry: columns, indexes, constraints, triggers, settings."""
     rest = (
         "select reloptions, array(select pg_get_indexdef(indexrelid) from pg_index where indrelid = c.oid order by 1),"
@@ -478,7 +470,7 @@ def guide_form(conn: psycopg.Connection) -> list[Any]:
     return [columns(conn), conn.execute(rest).fetchone()]
 
 
-def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guide: psycopg.Connection) -> None:
+def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guide: Connection) -> None:
     guide.execute("drop table search_outbox_events")
     create_guide_table(guide, 2_000)
     form = guide_form(guide)
@@ -497,9 +489,7 @@ def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guid
     assert_adopted(guide)
 
 
-def test_rows_that_someone_holds_are_filled_when_they_are_free_again(
-    empty_database: str, guide: psycopg.Connection
-) -> None:
+def test_rows_that_someone_holds_are_filled_when_they_are_free_again(empty_database: str, guide: Connection) -> None:
     guide.execute("drop table search_outbox_events")
     create_guide_table(guide, 40_000)
     hold = "select id from search_outbox_events where seq is null and status = 'pending' for update"

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from outbox.app import console as console_of
 from outbox.web.auth import ACT as ACTING
 from outbox.web.auth import RateLimits
 from tests.fixtures.console import ACT, Served, post
@@ -24,6 +25,12 @@ def locked(database: str) -> Iterator[psycopg.Connection]:
     holder.close()
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the limit on a question, whose whole length the next test keeps to."""
+    monkeypatch.setattr(console_of, "READ_MS", 300)
+
+
 def test_a_question_that_takes_too_long_is_a_503_within_seconds(console: Served, locked: psycopg.Connection) -> None:
     began = time.monotonic()
     answer = console.client.get("/api/v1/events")
@@ -36,6 +43,7 @@ def test_a_question_that_takes_too_long_is_a_503_within_seconds(console: Served,
     assert "does not answer" in page.text
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("path", ["/api/v1/replays", "/api/v1/webhooks/deliveries", "/ops/verify"])
 def test_a_single_statement_has_the_same_limit(console: Served, database: str, path: str) -> None:
     """Each is one statement, in no transaction of ours; without a limit it would hold a place in the pool for ever."""
@@ -60,6 +68,7 @@ def test_a_pool_that_is_used_up_is_a_503_and_not_a_queue_without_end(
     eventually(lambda: console.client.get("/api/v1/failed").status_code == 200, what="it goes on")
 
 
+@pytest.mark.usefixtures("quick")
 def test_the_first_page_shows_its_last_reading_while_the_database_is_down(
     console: Served, connection: psycopg.Connection, database: str
 ) -> None:

@@ -4,6 +4,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.console import ACT, Served, post
 from tests.fixtures.failures import audit_counts
 
@@ -26,7 +27,9 @@ def written(connection: psycopg.Connection) -> tuple[object, ...] | None:
 
 
 @pytest.mark.usefixtures("view")
-def test_an_entity_of_the_view_is_looked_up_again(console: Served, connection: psycopg.Connection) -> None:
+def test_an_entity_of_the_view_is_looked_up_again_also_where_elasticsearch_is_ahead(
+    console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
     connection.execute("insert into articles values ('7', 'x')")
     answer = post(console.client, "/events", ENTITY)
     assert answer.status_code == 202
@@ -34,14 +37,7 @@ def test_an_entity_of_the_view_is_looked_up_again(console: Served, connection: p
     assert answer.json()["op"] == "refresh"
     assert written(connection) == ("refresh", answer.json()["event_version"], None, "pending")
     assert audit_counts(connection) == {"EVENT_REQUESTED": 1}
-
-
-@pytest.mark.usefixtures("view")
-def test_where_elasticsearch_is_ahead_it_is_looked_up_all_the_same(
-    console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
-) -> None:
-    """The lookup meets that version, and moves the sequence above it."""
-    connection.execute("insert into articles values ('7', 'x')")
+    # The lookup meets that version, and moves the sequence above it.
     es.index(index=index, id="article:7", document={}, version=99, version_type="external_gte")
     answer = post(console.client, "/events", ENTITY)
     assert written(connection) == ("refresh", answer.json()["event_version"], None, "pending")
@@ -71,15 +67,6 @@ def done(connection: psycopg.Connection, version: int, payload: str | None, enti
         " values (%s, '7', 'upsert', %s, %s, 'done', now())",
         [entity_type, version, payload],
     )
-
-
-def test_without_a_view_or_an_index_its_newest_event_is_searched(
-    console: Served, connection: psycopg.Connection
-) -> None:
-    done(connection, 2, '{"n": 1}')
-    done(connection, 3, '{"n": 1.10}')
-    assert post(console.client, "/events", ENTITY).status_code == 202
-    assert written(connection) == ("upsert", 3, '{"n": 1.10}', "pending")
 
 
 @pytest.mark.usefixtures("view")
@@ -122,12 +109,12 @@ def test_what_only_elasticsearch_knows_is_never_deleted(
     assert written(connection) is None
 
 
+@pytest.mark.parametrize("by_entity", [False, True], ids=["its newest event is searched", "found by its index"])
 def test_a_document_that_travels_in_events_is_sent_again(
-    console: Served, connection: psycopg.Connection, database: str
+    console: Served, connection: psycopg.Connection, database: str, by_entity: bool
 ) -> None:
-    from outbox.store.schema.migrate import migrate
-
-    migrate(database, by_entity=True)
+    migrate(database, by_entity=by_entity)
+    done(connection, 2, '{"n": 1}')
     done(connection, 3, '{"n": 1.10}')
     assert post(console.client, "/events", ENTITY).status_code == 202
     assert written(connection) == ("upsert", 3, '{"n": 1.10}', "pending")

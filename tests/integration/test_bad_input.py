@@ -4,6 +4,7 @@ import json
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,9 +18,9 @@ from outbox.facts import Unclassified, Warned
 from outbox.policy.inputs import EventFilter
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.pool import Database
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
+from tests.fixtures.failures import open_database
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.proxy import proxy_to
@@ -324,15 +325,10 @@ def all_done(queue: EventTable, worker: InProcess) -> None:
 
 def samples(queue: EventTable) -> None:
     """What the metrics, the status and the console ask of the open rows; an age is a number that can be shown."""
-    look, database = PostgresBacklog(queue.url), Database(queue.url, size=1)
-    database.open()
-    try:
+    with closing(PostgresBacklog(queue.url)) as look, open_database(queue.url, size=1) as database:
         counts = look.open_counts()
         lanes = look.lanes(["another"], counts)
         rows = PostgresOverview(database).open_by_type()
-    finally:
-        look.close()
-        database.close()
     ages = [counts.oldest_age_seconds, *[row["oldest_age_seconds"] for row in rows]]
     ages += [lane.oldest_age_seconds for lane in lanes.values()]
     assert all(0 <= age < 1e10 for age in ages), ages
@@ -346,16 +342,11 @@ def test_a_time_that_python_does_not_know_stops_no_claim(bench: Bench) -> None:
 def test_such_a_time_is_shown_as_the_nearest_that_python_knows(queue: EventTable, when: str, year: int) -> None:
     """One such row was enough to fail every list that it stood in."""
     id = queue.produce(created_at=when, next_retry_at=when)
-    database = Database(queue.url, size=1)
-    database.open()
-    try:
-        browsing = PostgresBrowsing(database)
-        shown = browsing.event(id)
-        assert shown is not None
-        assert (shown["created_at"].year, shown["next_retry_at"].year) == (year, year)
-        assert len(browsing.open_page(EventFilter(), ["pending"], 2**62, 10)) == 1
-    finally:
-        database.close()
+    browsing = PostgresBrowsing(queue.pool())
+    shown = browsing.event(id)
+    assert shown is not None
+    assert (shown["created_at"].year, shown["next_retry_at"].year) == (year, year)
+    assert len(browsing.open_page(EventFilter(), ["pending"], 2**62, 10)) == 1
 
 
 def test_neither_does_one_that_an_older_server_cannot_calculate_with(older_postgres_url: str) -> None:

@@ -98,14 +98,6 @@ def test_an_entity_s_done_upserts_need_their_index_and_the_page_says_so(queue: E
     assert page.remark == ""
 
 
-def test_a_list_of_failures_is_quick_among_many_done_rows(queue: EventTable, desk: QueueDesk) -> None:
-    queue.produce_many(20_000)
-    queue.connection.execute("update search_outbox_events set status = 'done', processed_at = now()")
-    id = queue.produce()
-    queue.connection.execute("update search_outbox_events set status = 'failed' where id = %s", [id])
-    assert walk(desk, ["failed"], 50) == [id]
-
-
 def test_one_event_is_shown_with_all_that_is_recorded(queue: EventTable, desk: QueueDesk) -> None:
     payload = '{"big": 12345678901234567890, "p": 1.10}'
     id = queue.produce("e1", payload=payload, traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")

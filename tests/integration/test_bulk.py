@@ -51,13 +51,6 @@ def test_a_payload_arrives_byte_for_byte(sink: ElasticSink, es: Elasticsearch, i
     assert es.exists(index=index, id="victim"), "a line break inside a string is text, not an action"
 
 
-def test_only_raw_line_breaks_outside_strings_become_blanks(sink: ElasticSink, es: Elasticsearch, index: str) -> None:
-    pretty = b'{\r\n  "title":\n "a"\r}\n'
-    following = BulkAction(index, "y", 1, None, b"{}")
-    assert list(sink.write([BulkAction(index, "x", 1, None, pretty), following], 30.0).outcomes) == [WRITTEN] * 2
-    assert raw_source(es, index, "x").strip() == b'{    "title":  "a" }'
-
-
 @pytest.mark.parametrize(
     "name", ['a"b', "a\\b", "a\nb", "../_all", "\u2028", "🙂", " ", "%41", '"}}\n{"delete":{"_id":"x"}}', "a" * 512]
 )
@@ -90,27 +83,6 @@ def test_a_batch_goes_in_portions_of_bounded_bytes_and_items(
     assert max(fact.size_bytes for fact in sent) <= 10_000
     assert max(fact.items["written"] for fact in sent) <= 40
     assert es.mget(index=index, ids=["d0", "d299"])["docs"][1]["found"]
-
-
-def test_a_thousand_documents_with_three_bad_ones_end_as_997_and_3(
-    elastic_url: str, es: Elasticsearch, index: str
-) -> None:
-    es.indices.put_mapping(index=index, properties={"number": {"type": "integer"}})
-    actions = [BulkAction(index, f"d{n}", 1, None, b'{"number":1}') for n in range(1000)]
-    actions[100] = BulkAction(index, "mapping", 1, None, b'{"number":"none"}')
-    actions[500] = BulkAction(index, "x" * 513, 1, None, b"{}")
-    actions[900] = BulkAction(index, "huge", 1, None, b'{"t":"' + b"x" * (101 * 1024 * 1024) + b'"}')
-    with elastic_sink(elastic_url, batch_items=lambda: 1000) as sink:
-        outcomes = sink.write(actions, 30.0).outcomes
-    bad = {n: outcome for n, outcome in enumerate(outcomes) if outcome != WRITTEN}
-    assert sorted(bad) == [100, 500, 900]
-    assert [outcome.reason for outcome in bad.values() if isinstance(outcome, Failure)] == [
-        Reason.ES_REJECTED_DOCUMENT,
-        Reason.ES_REJECTED_DOCUMENT,
-        Reason.TOO_LARGE,
-    ]
-    es.indices.refresh(index=index)
-    assert es.count(index=index)["count"] == 997
 
 
 def test_two_requests_that_bring_a_new_field_at_the_same_moment_are_both_written(sink: ElasticSink, index: str) -> None:

@@ -258,21 +258,6 @@ def test_an_answer_that_no_rule_knows_is_tried_again_and_announced() -> None:
     assert Unclassified(400, "brand_new_exception") in facts
 
 
-@pytest.mark.parametrize("status", [200, 404])
-def test_another_product_is_refused_before_anything_is_written(status: int) -> None:
-    def other(_: Request) -> Answer:
-        return answer(status, b'{"things":{"aliases":{}}}', headers="x-opensearch: yes\r\n")
-
-    with scripted(lambda _: answer(200, FINE), other) as server, elastic_sink(server.url) as sink:
-        report = sink.write(ACTIONS, 5.0)
-        assert server.bulks == []
-        probed = sink.probe("things")
-    for failure in (*report.outcomes, probed):
-        assert isinstance(failure, Failure)
-        assert failure.reason is Reason.ES_CONFIG
-        assert "neither Elasticsearch nor OpenSearch" in failure.error
-
-
 def test_a_throttled_request_is_pressure_and_the_next_portion_is_still_tried() -> None:
     replies = iter([answer(429, b'{"error":{"type":"es_rejected_execution_exception"}}'), items(OK), items(GONE)])
     with scripted(lambda _: next(replies)) as server, elastic_sink(server.url, batch_items=lambda: 1) as sink:
@@ -302,10 +287,7 @@ def test_only_a_document_as_large_as_a_batch_is_too_large_after_three_refusals(s
 def test_the_key_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("first\n")
-    with (
-        scripted(lambda _: items(OK)) as server,
-        elastic_sink(server.url, api_key="first", api_key_file=file) as sink,
-    ):
+    with scripted(lambda _: items(OK)) as server, elastic_sink(server.url, api_key="first", api_key_file=file) as sink:
         sink.write(ACTIONS[:1], 5.0)
         file.write_text("the-second\n")
         sink.write(ACTIONS[:1], 5.0)

@@ -1,6 +1,5 @@
 """What daemons do for replays, on real PostgreSQL: go on after a dead creator, within the limits of a pass."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -16,13 +15,7 @@ from outbox.policy.replay import ReplayStatus
 from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays
-from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk, statuses
-
-
-@pytest.fixture
-def pool(database: str) -> Iterator[Database]:
-    with open_database(database) as opened:
-        yield opened
+from tests.fixtures.failures import ALICE, audit_counts, events, replay_desk, statuses
 
 
 class Daemon:

@@ -30,15 +30,6 @@ def test_a_claim_writes_the_row_and_one_lease_for_the_batch(queue: EventTable) -
     assert lease == (claimed.token, "w7", start, 2, {"article": 1, "author": 1})
 
 
-def test_every_claim_has_a_token_of_its_own(queue: EventTable) -> None:
-    store = queue.store()
-    queue.produce("a")
-    first = queue.claim(store)
-    store.release(first.token)
-    second = queue.claim(store)
-    assert queue.row(second.events[0].id).lease_token == second.token != first.token
-
-
 def test_an_empty_claim_leaves_no_lease(queue: EventTable) -> None:
     assert queue.claim().events == []
     assert queue.leases() == 0
@@ -110,14 +101,6 @@ def test_a_claim_brings_no_more_than_a_batch_may_weigh_however_many_it_takes(que
     assert here == {"15000": True, "17000": False}
 
 
-def test_a_million_bytes_that_compress_to_a_few_are_still_large(queue: EventTable) -> None:
-    """64 KiB is about memory here, not about PostgreSQL's disk."""
-    queue.produce("a", payload=json.dumps({"t": "x" * 1_000_000}))
-    (event,) = queue.claim().events
-    assert event.payload is None
-    assert event.payload_bytes == 1_000_009
-
-
 def test_what_json_cannot_be_parsed_to_travels_as_text(queue: EventTable) -> None:
     """Depth 5,000, a 5,000-digit integer, lone surrogates, NUL escapes, duplicate keys: none can poison a fetch."""
     texts = [
@@ -172,24 +155,3 @@ def test_rows_that_are_touched_while_they_are_claimed_are_taken_once_or_stay_pen
         " (select from search_outbox_leases l where l.token = e.lease_token and e.id = any (l.ids))"
     )
     assert queue.value(orphans) == 0
-
-
-def test_more_than_half_of_all_updates_of_claims_are_hot(queue: EventTable) -> None:
-    """By the product's own claim, settles left out: these end a row and leave its indexes."""
-    queue.produce_many(5_000)
-    queue.connection.execute("vacuum analyze search_outbox_events")
-    store = queue.store()
-    while queue.claim(store, limit=500).events:
-        pass
-
-    def counted() -> tuple[int, int] | None:
-        with queue.pool().connection() as connection:
-            connection.execute("select pg_stat_force_next_flush()")
-        queue.connection.execute("select pg_stat_clear_snapshot()")
-        row = queue.connection.execute(
-            "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
-        ).fetchone()
-        return row if row and row[0] >= 5_000 else None
-
-    updated, hot = eventually(counted, what="the statistics")
-    assert hot / updated > 0.5

@@ -16,6 +16,7 @@ from outbox.store.workers import START, SWEEPS
 from tests.fixtures.depth import depth
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
+from tests.integration.test_queries import PLACEHOLDER, prepared_text
 
 DONE = depth(200_000, 1_000_000)
 RETRIES = 50_000
@@ -111,12 +112,11 @@ def explain(queue: EventTable, name: str, generic: bool, topic: str = "events", 
         "settles": True,
         **values,
     }
-    names: list[str] = []
-    text = re.sub(r"%\((\w+)\)s", lambda m: _number(names, m[1]), queries(topic)[name]).replace("%%", "%")
-    types = f"({', '.join(TYPES[n] for n in names)})" if names else ""
+    text = queries(topic)[name]
+    names = dict.fromkeys(PLACEHOLDER.findall(text))
     literals = psycopg.sql.SQL(", ").join(psycopg.sql.Literal(parameters[n]) for n in names)
     with queue.connection.transaction(force_rollback=True):
-        queue.connection.execute(f"prepare plan_{name}{types} as {text}".encode())
+        queue.connection.execute(f"prepare plan_{name} as {prepared_text(text)}".encode())
         mode = "force_generic_plan" if generic else "force_custom_plan"
         queue.connection.execute(f"set local plan_cache_mode = {mode}".encode())
         run = psycopg.sql.SQL("explain (analyze, buffers, format json) execute {}{}").format(
@@ -127,38 +127,6 @@ def explain(queue: EventTable, name: str, generic: bool, topic: str = "events", 
     queue.connection.execute("deallocate all")
     assert row is not None
     return QueryPlan(row[0][0])
-
-
-TYPES = {
-    "owner": "text",
-    "start_id": "uuid",
-    "token": "uuid",
-    "lease": "interval",
-    "limit": "int",
-    "retry_limit": "int",
-    "floor": "bigint",
-    "inline_bytes": "int",
-    "entity_type": "text",
-    "suspects": "int",
-    "suspects_most": "int",
-    "expected": "int",
-    "drawn": "bigint",
-    "ids": "uuid[]",
-    "max_processing": "interval",
-    "only": "uuid[]",
-    "settles": "boolean",
-    "seq": "bigint",
-    "at": "text",
-    "abandoned": "int",
-    "id": "uuid",
-    "page": "int",
-}
-
-
-def _number(names: list[str], name: str) -> str:
-    if name not in names:
-        names.append(name)
-    return f"${names.index(name) + 1}"
 
 
 BOTH = pytest.mark.parametrize("generic", [False, True], ids=["custom plan", "generic plan"])

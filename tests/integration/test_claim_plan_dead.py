@@ -11,7 +11,7 @@ from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
 from tests.integration.test_claim_plan import BLOCKS_A_ROW, SOME_BLOCKS, explain
 
-DEAD, FRESH, LIMIT = 400_000, 2_000, 100
+DEAD, FRESH, LIMIT = 150_000, 2_000, 20
 
 
 @pytest.fixture(scope="module")

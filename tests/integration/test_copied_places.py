@@ -4,9 +4,9 @@ shards, real servers."""
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops.reindex import mismatches
-from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.drift import Kind
+from outbox.reindex import mismatches
+from outbox.reindex.verify import VerifyOptions
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, RebuildWorld
 from tests.fixtures.world import World

@@ -1,6 +1,6 @@
 """Nothing that the view reads is forgotten in silence: doctor, run and status name what no attachment covers."""
 
-from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,6 +22,8 @@ from tests.fixtures.commands import Outbox
 from tests.fixtures.desks import Examine
 from tests.fixtures.events import Time
 
+Connection = psycopg.Connection[Any]
+
 ALICE = Actor("alice", Source.CLI)
 TABLES = """
 create table authors (id bigint primary key, name text, born date);
@@ -35,7 +37,7 @@ DECLARED = "insert into search_outbox_entity_types (entity_type, kept_by, declar
 
 
 @pytest.fixture
-def viewed(connection: psycopg.Connection) -> psycopg.Connection:
+def viewed(connection: Connection) -> Connection:
     """Articles and authors behind two views; the view keeps their documents, and nothing is attached."""
     connection.execute(TABLES.encode())
     connection.execute(DECLARED.encode(), ["view"])
@@ -43,19 +45,14 @@ def viewed(connection: psycopg.Connection) -> psycopg.Connection:
 
 
 @pytest.fixture
-def coverage(database: str, viewed: psycopg.Connection) -> Iterator[PostgresCoverage]:
-    pool = Database(database, size=1)
-    pool.open()
-    yield PostgresCoverage(pool, "search_documents")
-    pool.close()
+def coverage(pool: Database, viewed: Connection) -> PostgresCoverage:
+    return PostgresCoverage(pool, "search_documents")
 
 
 BY_HAND = "select id from articles where author_id = changed.id"
 
 
-def attach(
-    connection: psycopg.Connection, table: str, *watched: str, closed: bool = False, kind: str = "article"
-) -> None:
+def attach(connection: Connection, table: str, *watched: str, closed: bool = False, kind: str = "article") -> None:
     """By its id, or where the id is no article's by a query of somebody's own."""
     via = BY_HAND if (table, kind) == ("authors", "article") else None
     connection.execute(
@@ -66,7 +63,7 @@ def attach(
     )
 
 
-def replace_view(connection: psycopg.Connection, document: str, source: str = "articles as a") -> None:
+def replace_view(connection: Connection, document: str, source: str = "articles as a") -> None:
     connection.execute("drop view if exists search_documents")
     selected = f"select 'article'::text as entity_type, a.id as entity_id, {document} as document from {source}"
     connection.execute(f"create view search_documents as {selected}".encode())
@@ -77,9 +74,7 @@ def covered(findings: dict[str, list[Finding]]) -> Finding:
     return finding
 
 
-def test_a_table_that_nobody_attached_is_bad_with_the_commands_that_help(
-    examine: Examine, viewed: psycopg.Connection
-) -> None:
+def test_a_table_that_nobody_attached_is_bad_with_the_commands_that_help(examine: Examine, viewed: Connection) -> None:
     found = covered(examine())
     assert (found.level, found.detail) == (
         Level.BAD,
@@ -90,7 +85,7 @@ def test_a_table_that_nobody_attached_is_bad_with_the_commands_that_help(
 
 
 def test_what_an_open_attachment_watches_is_covered_and_a_closed_one_covers_nothing(
-    coverage: PostgresCoverage, viewed: psycopg.Connection
+    coverage: PostgresCoverage, viewed: Connection
 ) -> None:
     attach(viewed, "articles", "id", "title", "author_id")
     assert coverage.forgotten() == ["public.authors"]
@@ -118,7 +113,7 @@ select 'category'::text as entity_type, c.id as entity_id, json_build_object('na
 
 
 def test_a_table_that_is_attached_for_one_type_is_forgotten_for_another(
-    viewed: psycopg.Connection, coverage: PostgresCoverage
+    viewed: Connection, coverage: PostgresCoverage
 ) -> None:
     viewed.execute(TWO_TYPES.encode())
     attach(viewed, "articles")
@@ -131,7 +126,7 @@ def test_a_table_that_is_attached_for_one_type_is_forgotten_for_another(
 
 
 def test_what_the_view_needs_is_derived_anew_when_its_query_or_a_column_is_another(
-    viewed: psycopg.Connection, coverage: PostgresCoverage, monkeypatch: pytest.MonkeyPatch
+    viewed: Connection, coverage: PostgresCoverage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     derivations: list[str] = []
     derive = from_view.derived
@@ -149,14 +144,14 @@ def test_what_the_view_needs_is_derived_anew_when_its_query_or_a_column_is_anoth
     assert len(derivations) == 3
 
 
-def test_what_attach_derives_for_two_types_covers_both(viewed: psycopg.Connection, coverage: PostgresCoverage) -> None:
+def test_what_attach_derives_for_two_types_covers_both(viewed: Connection, coverage: PostgresCoverage) -> None:
     viewed.execute(TWO_TYPES.encode())
     from_view.attach_all(viewed, "search_documents")
     assert coverage.forgotten() == []
 
 
 def test_a_table_that_is_read_twice_needs_every_way_to_its_documents(
-    viewed: psycopg.Connection, coverage: PostgresCoverage
+    viewed: Connection, coverage: PostgresCoverage
 ) -> None:
     viewed.execute(OF_A_PARENT.encode())
     attach(viewed, "categories", kind="category")
@@ -165,16 +160,14 @@ def test_a_table_that_is_read_twice_needs_every_way_to_its_documents(
     assert coverage.forgotten() == []
 
 
-def test_an_attachment_without_columns_covers_each_column(
-    coverage: PostgresCoverage, viewed: psycopg.Connection
-) -> None:
+def test_an_attachment_without_columns_covers_each_column(coverage: PostgresCoverage, viewed: Connection) -> None:
     attach(viewed, "articles")
     attach(viewed, "authors", "name")
     attach(viewed, "authors")
     assert coverage.forgotten() == []
 
 
-def test_a_view_that_was_replaced_is_read_anew(coverage: PostgresCoverage, viewed: psycopg.Connection) -> None:
+def test_a_view_that_was_replaced_is_read_anew(coverage: PostgresCoverage, viewed: Connection) -> None:
     attach(viewed, "articles", "id", "title")
     replace_view(viewed, "json_build_object('title', a.title)")
     assert coverage.forgotten() == []
@@ -183,7 +176,7 @@ def test_a_view_that_was_replaced_is_read_anew(coverage: PostgresCoverage, viewe
 
 
 def test_a_whole_row_counts_as_every_column_also_beside_columns_that_are_named(
-    coverage: PostgresCoverage, viewed: psycopg.Connection
+    coverage: PostgresCoverage, viewed: Connection
 ) -> None:
     attach(viewed, "articles", "id", "title")
     replace_view(viewed, "to_json(a)")
@@ -193,7 +186,7 @@ def test_a_whole_row_counts_as_every_column_also_beside_columns_that_are_named(
 
 
 def test_a_table_that_is_only_counted_needs_an_attachment_and_no_column_of_it(
-    coverage: PostgresCoverage, viewed: psycopg.Connection
+    coverage: PostgresCoverage, viewed: Connection
 ) -> None:
     attach(viewed, "articles", "id")
     replace_view(viewed, "json_build_object('authors', (select count(*) from authors))")
@@ -203,7 +196,7 @@ def test_a_table_that_is_only_counted_needs_an_attachment_and_no_column_of_it(
 
 
 def test_an_attached_parent_covers_its_partitions_and_a_child_table_counts_for_itself(
-    coverage: PostgresCoverage, viewed: psycopg.Connection
+    coverage: PostgresCoverage, viewed: Connection
 ) -> None:
     viewed.execute(
         "create table parted (id bigint, title text) partition by range (id);"
@@ -219,7 +212,7 @@ def test_an_attached_parent_covers_its_partitions_and_a_child_table_counts_for_i
 
 
 def test_a_virtual_generated_column_counts_as_what_it_is_computed_from(
-    coverage: PostgresCoverage, viewed: psycopg.Connection
+    coverage: PostgresCoverage, viewed: Connection
 ) -> None:
     """Triggers do not see it. PostgreSQL before 18 has only stored ones, which they do see."""
     kind = "virtual" if viewed.info.server_version >= 180_000 else "stored"
@@ -230,7 +223,7 @@ def test_a_virtual_generated_column_counts_as_what_it_is_computed_from(
 
 
 def test_where_payloads_keep_every_type_nothing_is_forgotten_and_before_the_first_one_it_is_a_warning(
-    examine: Examine, viewed: psycopg.Connection
+    examine: Examine, viewed: Connection
 ) -> None:
     viewed.execute("delete from search_outbox_entity_types")
     assert covered(examine()).level is Level.WARN
@@ -239,7 +232,7 @@ def test_where_payloads_keep_every_type_nothing_is_forgotten_and_before_the_firs
 
 
 def test_what_no_trigger_tells_of_is_named_until_somebody_says_that_he_knows(
-    examine: Examine, desk: QueueDesk, viewed: psycopg.Connection
+    examine: Examine, desk: QueueDesk, viewed: Connection
 ) -> None:
     viewed.execute(
         "create materialized view totals as select count(*) as n from authors; create sequence s;"
@@ -256,7 +249,7 @@ def test_what_no_trigger_tells_of_is_named_until_somebody_says_that_he_knows(
 
 
 def test_an_exception_is_audited_shown_with_its_reason_and_taken_back(
-    examine: Examine, desk: QueueDesk, viewed: psycopg.Connection
+    examine: Examine, desk: QueueDesk, viewed: Connection
 ) -> None:
     assert desk.ignored.ignore(["articles", "authors"], (), ALICE, "the application writes refreshes") == [
         "public.articles",
@@ -281,9 +274,7 @@ def test_an_exception_is_audited_shown_with_its_reason_and_taken_back(
     ]
 
 
-def test_an_exception_may_be_for_columns_alone(
-    coverage: PostgresCoverage, desk: QueueDesk, viewed: psycopg.Connection
-) -> None:
+def test_an_exception_may_be_for_columns_alone(coverage: PostgresCoverage, desk: QueueDesk, viewed: Connection) -> None:
     replace_view(viewed, "to_json(a)")
     desk.ignored.ignore(["articles"], ["views"], ALICE, "counted every night")
     assert coverage.forgotten() == ["public.articles"]  # its new rows write no event
@@ -293,7 +284,7 @@ def test_an_exception_may_be_for_columns_alone(
 
 @pytest.mark.parametrize(("names", "columns"), [(["nobody"], []), (["written"], []), (["articles"], ["colour"])])
 def test_what_is_no_table_or_no_column_cannot_be_ignored_and_then_nothing_is(
-    desk: QueueDesk, viewed: psycopg.Connection, names: list[str], columns: list[str]
+    desk: QueueDesk, viewed: Connection, names: list[str], columns: list[str]
 ) -> None:
     with pytest.raises(CannotAttach):
         desk.ignored.ignore(["authors", *names] if not columns else names, columns, ALICE, "why")
@@ -304,7 +295,7 @@ def test_what_is_no_table_or_no_column_cannot_be_ignored_and_then_nothing_is(
 
 
 def test_a_running_projector_warns_at_its_start_and_once_per_hour(
-    coverage: PostgresCoverage, viewed: psycopg.Connection
+    coverage: PostgresCoverage, viewed: Connection
 ) -> None:
     facts: list[Fact] = []
     clock = Time()
@@ -331,15 +322,13 @@ def test_a_role_that_may_not_see_it_is_said_and_is_no_lost_database() -> None:
     assert "could not be checked: permission denied" in facts[0].message
 
 
-def test_status_names_what_is_not_attached(desk: QueueDesk, viewed: psycopg.Connection) -> None:
+def test_status_names_what_is_not_attached(desk: QueueDesk, viewed: Connection) -> None:
     status = desk.status.read()
     assert status.unattached == ["public.articles", "public.authors"]
     assert status.as_json()["unattached"] == ["public.articles", "public.authors"]
 
 
-def test_the_commands_ignore_several_tables_at_once_and_take_one_back(
-    outbox_here: Outbox, viewed: psycopg.Connection
-) -> None:
+def test_the_commands_ignore_several_tables_at_once_and_take_one_back(outbox_here: Outbox, viewed: Connection) -> None:
     assert "NOT ATTACHED" in outbox_here("status").out
     said = ("--reason", "the application writes refreshes", "--by", "alice")
     done = outbox_here("attach", "--ignore", "articles", "--ignore", "authors", *said, "--json")
@@ -361,13 +350,13 @@ def test_the_commands_ignore_several_tables_at_once_and_take_one_back(
         ("detach", "authors", "--ignored", "--type", "article"),
     ],
 )
-def test_what_is_half_said_is_refused(outbox_here: Outbox, viewed: psycopg.Connection, wrong: tuple[str, ...]) -> None:
+def test_what_is_half_said_is_refused(outbox_here: Outbox, viewed: Connection, wrong: tuple[str, ...]) -> None:
     assert outbox_here(*wrong).code == 2
     assert viewed.execute("select count(*) from search_outbox_ignored_tables").fetchone() == (0,)
 
 
 def test_what_attach_installs_covers_what_it_watches(
-    outbox_here: Outbox, examine: Examine, coverage: PostgresCoverage, viewed: psycopg.Connection
+    outbox_here: Outbox, examine: Examine, coverage: PostgresCoverage, viewed: Connection
 ) -> None:
     own = ("attach", "articles", "--type", "article", "--id", "id", "--columns")
     assert outbox_here(*own, "title").code == 0
@@ -380,9 +369,7 @@ def test_what_attach_installs_covers_what_it_watches(
     assert coverage.forgotten() == ["public.authors"]
 
 
-def test_the_sample_of_up_forgets_nothing(
-    database: str, coverage: PostgresCoverage, viewed: psycopg.Connection
-) -> None:
+def test_the_sample_of_up_forgets_nothing(database: str, coverage: PostgresCoverage, viewed: Connection) -> None:
     viewed.execute("drop view search_documents")
     assert SampleProducer(database, "search_documents").prepare()
     assert coverage.forgotten() == []

@@ -1,6 +1,5 @@
 """Giving events up, one or many: rows stay, the audit says who, and wrong expectations change nothing."""
 
-from collections.abc import Iterator
 from uuid import uuid4
 
 import psycopg
@@ -11,13 +10,7 @@ from outbox.ops.discard import DiscardDesk
 from outbox.policy.inputs import BadRequest, EventFilter
 from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database
-from tests.fixtures.failures import ALICE, BOB, audit_counts, events, open_database, replay_desk, statuses
-
-
-@pytest.fixture
-def pool(database: str) -> Iterator[Database]:
-    with open_database(database) as opened:
-        yield opened
+from tests.fixtures.failures import ALICE, BOB, audit_counts, events, replay_desk, statuses
 
 
 @pytest.fixture

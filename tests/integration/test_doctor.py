@@ -176,10 +176,7 @@ def test_a_type_whose_documents_are_not_all_brought_over_is_bad(examine: Examine
     declared = "insert into search_outbox_entity_types (entity_type, kept_by, moving, declared_by) values"
     queue.connection.execute(f"{declared} ('page', 'payload', false, 'x'), ('user', 'view', false, 'x')".encode())
     found = the(examine(), "types")
-    assert (found.level, found.detail) == (
-        Level.OK,
-        "entity types: 1 kept by view, 1 kept by payload (`outbox types`)",
-    )
+    assert (found.level, found.detail) == (Level.OK, "entity types: 1 kept by view, 1 kept by payload (`outbox types`)")
     queue.connection.execute("update search_outbox_entity_types set moving = true where kept_by = 'view'")
     found = the(examine(), "types")
     assert found.level is Level.BAD

@@ -14,6 +14,7 @@ from outbox.policy.document import BATCH_BYTES
 from outbox.store.documents import ViewDocuments, asking_for
 from outbox.store.queries import queries
 from tests.fixtures.events import Time
+from tests.fixtures.failures import open_database
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
@@ -208,17 +209,11 @@ def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, databas
     conn.execute(f"create role {role} login password 'x'".encode())
     conn.execute(f"grant usage on schema public to {role}".encode())
     try:
-        url = psycopg.conninfo.make_conninfo(database, user=role, password="x")
-        from outbox.store.pool import Database
-
-        pool = Database(url, size=1)
-        pool.open()
-        documents = ViewDocuments(pool, "search_documents", batch_bytes=BATCH_BYTES)
         articles.ask(articles.add())
         event = articles.worker.claim().events[0]
-        with pytest.raises(DocumentsUnavailable, match="permission denied"):
-            documents.load([event])
-        pool.close()
+        url = psycopg.conninfo.make_conninfo(database, user=role, password="x")
+        with open_database(url, size=1) as pool, pytest.raises(DocumentsUnavailable, match="permission denied"):
+            ViewDocuments(pool, "search_documents", batch_bytes=BATCH_BYTES).load([event])
     finally:
         conn.execute(f"drop owned by {role}".encode())
         conn.execute(f"drop role {role}".encode())
@@ -254,17 +249,6 @@ def test_a_table_in_the_place_of_the_view_is_read(articles: Articles) -> None:
     found = articles.document(entity)
     assert found is not None
     assert found[1] == {"n": 33}
-
-
-def test_without_a_view_an_upsert_without_a_payload_fails_and_says_what_to_do(queue: EventTable) -> None:
-    documents = ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES)
-    worker = InProcess(Parts(queue.store(), MemorySink(), documents=documents))
-    bad, good = queue.produce("a", payload=None), queue.produce("b", entity_type="note")
-    worker.run()
-    row = queue.row(bad)
-    assert (row.status, row.error_code) == ("failed", "OUTBOX_PAYLOAD_MISSING")
-    assert "create search_documents" in row.error
-    assert queue.row(good).status == "done"
 
 
 def test_large_documents_are_loaded_apart_in_portions(articles: Articles) -> None:
@@ -353,7 +337,7 @@ def test_when_most_lookups_find_no_row_nothing_is_deleted_and_the_alarm_is_raise
     assert {articles.queue.row(id).status for id in asked} == {"done"}
     assert len(articles.sink.documents) == 61
     articles.clock.passes(HOLD_SECONDS + 1)
-    articles.worker.brakes.tend(frozenset())
+    articles.worker.projector.lookups.let_fail(frozenset())
     assert [fact.held for fact in articles.worker.of(BrakeOff)] == [120]
 
 
@@ -364,7 +348,7 @@ def test_an_operator_who_has_checked_lets_the_deletes_through(articles: Articles
         articles.ask(f"00000000-0000-0000-0000-{number:012}")
     articles.worker.run()
     assert articles.queue.counts() == {"pending": 120}
-    articles.worker.brakes.tend(frozenset({"lookups_without_a_row:article"}))
+    articles.worker.projector.lookups.let_fail(frozenset({"lookups_without_a_row:article"}))
     articles.queue.make_due()
     articles.worker.run()
     assert articles.queue.counts() == {"done": 120}

@@ -78,18 +78,6 @@ def test_a_delete_of_nothing_is_missing_and_leaves_a_tombstone_that_makes_older_
     assert write(sink, put(index, version=3)) == [Stale(5)]
 
 
-def test_an_equal_version_passes_after_a_delete_and_once_more(sink: ElasticSink, index: str) -> None:
-    write(sink, remove(index, version=5))
-    assert write(sink, put(index, version=5)) == [WRITTEN]
-    assert write(sink, put(index, version=5)) == [WRITTEN]
-
-
-@pytest.mark.parametrize("late", [put, remove])
-def test_a_late_write_is_stale_and_tells_the_version_that_is_there(sink: ElasticSink, index: str, late: Any) -> None:
-    write(sink, put(index, version=5))
-    assert beside_a_neighbour(sink, late(index, version=4)) == (Stale(5), WRITTEN)
-
-
 def test_the_version_is_read_from_the_end_because_an_id_may_say_the_same_words(sink: ElasticSink, index: str) -> None:
     name = "current version [99] is higher than the one provided [1]"
     write(sink, put(index, name, version=7))
@@ -106,10 +94,6 @@ def test_a_forgotten_delete_lets_an_older_document_come_back(sink: ElasticSink, 
         return write(sink, put(index, version=3)) == [WRITTEN]
 
     eventually(back, what="the document came back")
-
-
-def test_version_zero_is_fine(sink: ElasticSink, index: str) -> None:
-    assert beside_a_neighbour(sink, put(index, version=0)) == (WRITTEN, WRITTEN)
 
 
 class Refused(NamedTuple):
@@ -147,12 +131,8 @@ REFUSED = [
 def test_a_refused_document_fails_alone_and_its_error_names_the_field_and_no_value(
     sink: ElasticSink, mapped: str, case: Refused
 ) -> None:
-    outcome, neighbour = beside_a_neighbour(sink, put(mapped, body=case.body))
-    assert neighbour == WRITTEN
-    assert isinstance(outcome, Failure)
-    assert (outcome.reason, outcome.code) == (Reason.ES_REJECTED_DOCUMENT, Code.PAYLOAD_INVALID)
-    assert outcome.failure_class is FailureClass.DETERMINISTIC
-    assert not outcome.whole
+    outcome = refused_alone(sink, put(mapped, body=case.body))
+    assert (outcome.code, outcome.failure_class) == (Code.PAYLOAD_INVALID, FailureClass.DETERMINISTIC)
     assert case.named in outcome.error
     for told in (outcome.error, str(outcome.detail)):
         assert SECRET not in told
@@ -160,20 +140,23 @@ def test_a_refused_document_fails_alone_and_its_error_names_the_field_and_no_val
     assert len(outcome.error.encode()) <= 2048
 
 
-@pytest.mark.parametrize("name", ["x" * 513, "é" * 257, ""], ids=["513 bytes", "257 letters of two bytes", "empty"])
-def test_an_id_that_elasticsearch_refuses_fails_alone(sink: ElasticSink, index: str, name: str) -> None:
-    outcome, neighbour = beside_a_neighbour(sink, put(index, name))
+def refused_alone(sink: ElasticSink, action: BulkAction) -> Failure:
+    outcome, neighbour = beside_a_neighbour(sink, action)
     assert neighbour == WRITTEN
     assert isinstance(outcome, Failure)
-    assert outcome.reason is Reason.ES_REJECTED_DOCUMENT
-    assert not outcome.whole
+    assert (outcome.reason, outcome.whole) == (Reason.ES_REJECTED_DOCUMENT, False)
+    return outcome
 
 
-def test_a_negative_version_fails_alone(sink: ElasticSink, index: str) -> None:
-    outcome, neighbour = beside_a_neighbour(sink, put(index, version=-1))
-    assert neighbour == WRITTEN
-    assert isinstance(outcome, Failure)
-    assert outcome.reason is Reason.ES_REJECTED_DOCUMENT
+@pytest.mark.parametrize(
+    "more",
+    [{"name": "x" * 513}, {"name": "é" * 257}, {"name": ""}, {"version": -1}],
+    ids=["513 bytes", "257 letters of two bytes", "empty", "version"],
+)
+def test_an_id_or_version_that_elasticsearch_refuses_fails_alone(
+    sink: ElasticSink, index: str, more: dict[str, Any]
+) -> None:
+    refused_alone(sink, put(index, **more))
 
 
 @pytest.mark.parametrize("line", [b'{"put":{"_id":"x"}}', b'{"index":{"_id":"x","colour":"red"}}'])
@@ -188,19 +171,12 @@ def test_a_mistake_in_our_action_line_is_never_the_rows_fault(
 
 def test_an_unknown_field_under_a_strict_mapping_fails_alone(sink: ElasticSink, es: Elasticsearch, mapped: str) -> None:
     es.indices.put_mapping(index=mapped, dynamic="strict")
-    outcome, neighbour = beside_a_neighbour(sink, put(mapped, body=b'{"extra":"%b"}' % SECRET.encode()))
-    assert neighbour == WRITTEN
-    assert isinstance(outcome, Failure)
-    assert outcome.reason is Reason.ES_REJECTED_DOCUMENT
-    assert "[extra]" in outcome.error
+    assert "[extra]" in refused_alone(sink, put(mapped, body=b'{"extra":"%b"}' % SECRET.encode())).error
 
 
 def test_a_document_cannot_choose_its_own_class_by_quoting_a_systemic_reason(sink: ElasticSink, mapped: str) -> None:
     quoted = b'{"number":"no write index is defined for alias [x]","no write index is defined for alias":{"":1}}'
-    outcome, neighbour = beside_a_neighbour(sink, put(mapped, body=quoted))
-    assert neighbour == WRITTEN
-    assert isinstance(outcome, Failure)
-    assert outcome.reason is Reason.ES_REJECTED_DOCUMENT
+    refused_alone(sink, put(mapped, body=quoted))
 
 
 def assert_systemic(outcome: Outcome, reason: Reason, *, whole: bool = False) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from outbox.embedded import EmbeddedKafka, EmbeddedKafkaCluster
+from outbox.embedded import EmbeddedKafka
 from outbox.embedded.account import Account
 from outbox.embedded.errors import EmbeddedServerFailed, FolderInUse
 from outbox.embedded.process import await_end
 from tests.fixtures.kafka import KafkaDesk, Sent
+from tests.fixtures.kafka_cluster import EmbeddedKafkaCluster
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 

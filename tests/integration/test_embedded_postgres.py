@@ -66,9 +66,7 @@ def test_a_stop_does_not_wait_for_clients(postgres: EmbeddedPostgres) -> None:
 
 
 @pytest.mark.release("a start of its own; embedded servers are for trials and tests")
-def test_a_frozen_server_keeps_connections_and_answers_nothing_until_it_is_thawed(
-    postgres: EmbeddedPostgres,
-) -> None:
+def test_a_frozen_server_keeps_connections_and_answers_nothing_until_it_is_thawed(postgres: EmbeddedPostgres) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         postgres.freeze()
         answered = threading.Event()

@@ -1,6 +1,6 @@
 """The rules of a fan-out on a real database: pages, their cursor and tokens, merging, and whose queries are run."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 import psycopg
@@ -8,7 +8,6 @@ import pytest
 
 from outbox.ops.doctor.documents import attached
 from outbox.policy.event import Event
-from outbox.policy.fanout import MOST_OPEN, PAGE
 from outbox.ports import Level
 from outbox.store.attach.attach import attach, detach
 from outbox.store.attach.installed import read_facts
@@ -18,6 +17,7 @@ from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 
+PAGE, MOST_OPEN = 100, 200  # a twentieth of what they are
 VIA = "select id from articles where author_id = changed.id"
 TABLES = """
 create table authors (id int primary key, name text);
@@ -99,7 +99,9 @@ class Shop:
 
 
 @pytest.fixture
-def shop(queue: EventTable) -> Shop:
+def shop(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setattr("outbox.daemon.fanout.PAGE", PAGE)
+    monkeypatch.setattr("outbox.daemon.fanout.MOST_OPEN", MOST_OPEN)
     return Shop(queue)
 
 
@@ -129,18 +131,6 @@ def test_pages_are_written_while_few_refreshes_are_open_and_each_id_once(shop: S
         shop.due()
         shop.worker.run()
     assert sorted(map(int, shop.refreshed())) == list(range(1, 2 * MOST_OPEN + 1))
-
-
-def test_the_way_on_is_the_rows_cursor_whoever_takes_it(shop: Shop) -> None:
-    """The first worker has read ids ahead; the second knows only the row."""
-    shop.write(1, MOST_OPEN + 10, author=1)
-    shop.rename(1)
-    shop.worker.run(1)
-    shop.db.execute("update search_outbox_events set status = 'done' where op = 'refresh'")
-    shop.due()
-    shop.a_worker().run()
-    assert sorted(map(int, shop.refreshed())) == list(range(1, MOST_OPEN + 11))
-    assert shop.fanouts()[0].status == "done"
 
 
 def test_what_one_worker_has_found_is_worth_nothing_once_another_has_gone_on(shop: Shop) -> None:
@@ -212,17 +202,6 @@ class TestMerging:
         assert [each.written for each in shop.fanouts()] == [PAGE + 1, None, None]
         assert {each.status for each in shop.fanouts()} == {"done"}
 
-    def test_many_of_a_few_rows_each_are_one_query_and_one_page(self, shop: Shop) -> None:
-        shop.db.execute("insert into authors select n, '' from generate_series(100, 599) n")
-        shop.db.execute("insert into articles select n, n from generate_series(100, 599) n")
-        shop.forget()
-        shop.db.execute("update authors set name = 'x' where id >= 100")
-        store = Counted(shop.queue.pool())
-        shop.worker.projector.fanouts.store = store
-        shop.worker.run()
-        assert len(shop.refreshed()) == 500
-        assert store.calls == ["read", "find", "open_refreshes", "write"]
-
     def test_one_whose_query_fails_holds_up_none_of_its_neighbours(self, shop: Shop) -> None:
         shop.db.execute("create table tags (id int primary key, article text)")
         attach(shop.db, "tags", entity_type="article", via="select id from articles where id = changed.article::int")
@@ -231,30 +210,6 @@ class TestMerging:
         shop.project()
         assert sorted(each.status for each in shop.fanouts()) == ["done", "done", "failed"]
         assert shop.refreshed() == ["2", "3"]
-
-
-class Counted(PostgresFanouts):
-    """Which calls reach the database."""
-
-    def __init__(self, database: Any) -> None:
-        super().__init__(database)
-        self.calls: list[str] = []
-
-    def read(self, *args: Any) -> Any:
-        self.calls.append("read")
-        return super().read(*args)
-
-    def find(self, *args: Any) -> Any:
-        self.calls.append("find")
-        return super().find(*args)
-
-    def open_refreshes(self, *args: Any) -> Any:
-        self.calls.append("open_refreshes")
-        return super().open_refreshes(*args)
-
-    def write(self, *args: Any) -> Any:
-        self.calls.append("write")
-        return super().write(*args)
 
 
 class TestWhoseQueriesAreRun:

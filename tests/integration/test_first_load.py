@@ -7,11 +7,11 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
-from outbox.ops.reindex import backfill, copier, mismatches, refresh
-from outbox.ops.reindex.backfill import AtWork, IndexLost, NothingToResume, NotKeptByView
-from outbox.ops.reindex.pacing import LONGEST_DEBT_SECONDS
-from outbox.ops.reindex.refresh import Refreshed, RefreshOptions
 from outbox.policy.entity_type import EntityType, KeptBy
+from outbox.reindex import backfill, copier, mismatches, refresh
+from outbox.reindex.backfill import AtWork, IndexLost, NothingToResume, NotKeptByView
+from outbox.reindex.pacing import LONGEST_DEBT_SECONDS
+from outbox.reindex.refresh import Refreshed, RefreshOptions
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.view_shape import BadCondition
 from tests.fixtures.joined import ALICE, ROUTED_VIEW, JoinedWorld
@@ -232,7 +232,7 @@ def test_many_documents_of_entities_that_are_gone_are_removed_and_no_brake_holds
 
 
 def _compared() -> Any:
-    from outbox.ops.reindex.verify import VerifyOptions as Compared
+    from outbox.reindex.verify import VerifyOptions as Compared
 
     return Compared(rate=0)
 

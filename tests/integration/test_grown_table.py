@@ -12,6 +12,7 @@ from outbox.policy.document import BATCH_BYTES
 from outbox.policy.settle import DONE
 from outbox.store.events import PostgresEvents
 from outbox.store.pool import Database
+from tests.fixtures.failures import open_database
 from tests.fixtures.queue import EventTable, order
 
 ROWS, LIMIT = 100_000, 500
@@ -48,9 +49,7 @@ def flushed(database: Database, queue: EventTable) -> int:
 def warm(queue: EventTable) -> Iterator[tuple[Database, PostgresEvents]]:
     """Connections that have done every statement often enough to keep a plan for it, over no rows at all."""
     queue.connection.execute("alter table search_outbox_events set (autovacuum_enabled = off)")
-    database = Database(queue.url, size=CONNECTIONS, application="grown")
-    database.open()
-    try:
+    with open_database(queue.url, size=CONNECTIONS) as database:
         events = PostgresEvents(database, owner="w1", start_id=uuid4(), lease_seconds=60, batch_bytes=BATCH_BYTES)
         with every_connection(database):
             pass
@@ -58,8 +57,6 @@ def warm(queue: EventTable) -> Iterator[tuple[Database, PostgresEvents]]:
             queue.produce_many(1)
             a_batch(events)
         yield database, events
-    finally:
-        database.close()
 
 
 def test_no_plan_of_the_empty_table_is_used_once_it_has_grown(

@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 from collections.abc import Callable, Iterator
+from functools import partialmethod
 from typing import get_type_hints
 from uuid import uuid4
 
@@ -19,6 +20,13 @@ from outbox.web import health as health_pages
 from outbox.web.health import MOST_CONNECTIONS, HealthPage, PageServer
 from tests.fixtures.processes import http_get
 from tests.fixtures.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server checks twice a second whether it is to end: half a second of each test."""
+    often = partialmethod(PageServer.serve_forever, poll_interval=0.02)
+    monkeypatch.setattr(PageServer, "serve_forever", often)
 
 
 def shown(registry: CollectorRegistry | None = None, health: Health | None = None) -> health_pages.HealthState:

@@ -21,6 +21,8 @@ from tests.fixtures.hostile import CONTROL, HOSTILE, OF_THE_DAY, TEXTS, dealt
 from tests.fixtures.postgres import fresh_database
 from tests.integration.test_bad_input import CASES, REFUSED, Case
 
+Connection = psycopg.Connection[Any]
+
 # outbox_enqueue and the library: refuse early only what the worker would refuse, and write what was given
 
 
@@ -35,12 +37,12 @@ OPEN_TO_ENQUEUE = [case for case in CASES if "created_at" not in case.row and ca
 
 
 @pytest.fixture(scope="module")
-def producing(postgres_url: str, migrated_template: str) -> Iterator[psycopg.Connection[Any]]:
+def producing(postgres_url: str, migrated_template: str) -> Iterator[Connection]:
     with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
         yield connection
 
 
-def written(connection: psycopg.Connection[Any], id: Any) -> dict[str, Any]:
+def written(connection: Connection, id: Any) -> dict[str, Any]:
     columns = "entity_type, entity_id, op, payload::text as payload, routing, traceparent, event_version as version"
     with connection.cursor(row_factory=psycopg.rows.dict_row) as cursor:
         found = cursor.execute(f"select {columns} from search_outbox_events where id = %s".encode(), [id]).fetchone()
@@ -48,15 +50,13 @@ def written(connection: psycopg.Connection[Any], id: Any) -> dict[str, Any]:
     return found
 
 
-def count(connection: psycopg.Connection[Any]) -> int:
+def count(connection: Connection) -> int:
     row = connection.execute("select count(*) from search_outbox_events").fetchone()
     return int(row[0]) if row else 0
 
 
 @pytest.mark.parametrize("case", OPEN_TO_ENQUEUE, ids=[case.name for case in OPEN_TO_ENQUEUE])
-def test_enqueue_refuses_early_only_what_could_never_be_projected(
-    producing: psycopg.Connection[Any], case: Case
-) -> None:
+def test_enqueue_refuses_early_only_what_could_never_be_projected(producing: Connection, case: Case) -> None:
     named = enqueued(case)
     arguments = sql.SQL(", ").join(
         sql.SQL("{} => {}{}").format(
@@ -85,9 +85,7 @@ def test_enqueue_refuses_early_only_what_could_never_be_projected(
 @pytest.mark.parametrize(
     "field", ["entity_type", "entity_id", "op", "payload", "routing", "idempotency_key", "traceparent"]
 )
-def test_the_library_writes_exactly_what_it_was_given_or_nothing(
-    producing: psycopg.Connection[Any], field: str, what: str
-) -> None:
+def test_the_library_writes_exactly_what_it_was_given_or_nothing(producing: Connection, field: str, what: str) -> None:
     given: dict[str, Any] = {"entity_type": "a", "entity_id": uuid4().hex, "op": "upsert", "payload": "{}"}
     given[field] = HOSTILE[what]
     before = count(producing)
@@ -108,9 +106,7 @@ def test_the_library_writes_exactly_what_it_was_given_or_nothing(
 
 
 @pytest.fixture(scope="module")
-def shared(
-    postgres_url: str, migrated_template: str, elastic_url: str
-) -> Iterator[tuple[Served, psycopg.Connection[Any]]]:
+def shared(postgres_url: str, migrated_template: str, elastic_url: str) -> Iterator[tuple[Served, Connection]]:
     with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
         events(connection, 2)
         with serving(DATABASE_URL=url, ELASTIC_URL=elastic_url, ELASTIC_INDEX="nothing") as served:
@@ -141,9 +137,7 @@ def sendable(text: str) -> str:
 
 
 @pytest.mark.parametrize("what", TEXTS)
-def test_every_parameter_of_every_question_takes_hostile_text(
-    shared: tuple[Served, psycopg.Connection[Any]], what: str
-) -> None:
+def test_every_parameter_of_every_question_takes_hostile_text(shared: tuple[Served, Connection], what: str) -> None:
     client, text = shared[0].client, sendable(HOSTILE[what])[:3_000]
     for door in QUESTIONS:
         path = routing.API_PREFIX + door.path.replace("{id}", str(uuid4()))
@@ -160,7 +154,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-def made(connection: psycopg.Connection[Any]) -> tuple[Any, ...] | None:
+def made(connection: Connection) -> tuple[Any, ...] | None:
     """How much there is of what acts make; an earlier one that was accepted may still move its rows."""
     return connection.execute(
         "select (select count(*) from search_outbox_events), (select count(*) from search_outbox_replays),"
@@ -170,7 +164,7 @@ def made(connection: psycopg.Connection[Any]) -> tuple[Any, ...] | None:
 
 
 @pytest.mark.parametrize("what", TEXTS)
-def test_every_field_of_every_act_takes_hostile_text(shared: tuple[Served, psycopg.Connection[Any]], what: str) -> None:
+def test_every_field_of_every_act_takes_hostile_text(shared: tuple[Served, Connection], what: str) -> None:
     served, connection = shared
     client, text = served.client, HOSTILE[what]
     for door in ACTS:
@@ -191,9 +185,7 @@ FORMS = [door for door in application.PAGES if door.method == "POST" and not doo
 
 @pytest.mark.release("another third of the texts each day", keep=OF_THE_DAY)
 @pytest.mark.parametrize("what", TEXTS)
-def test_every_form_takes_hostile_text_and_shows_it_as_text(
-    shared: tuple[Served, psycopg.Connection[Any]], what: str
-) -> None:
+def test_every_form_takes_hostile_text_and_shows_it_as_text(shared: tuple[Served, Connection], what: str) -> None:
     served, connection = shared
     client, text = served.client, sendable(HOSTILE[what])
     fields = dict.fromkeys((*FIELDS, "plan", "scope", "token", "next", "confirm"), text)
@@ -217,7 +209,7 @@ HEADERS = ("idempotency-key", "authorization", "origin", "sec-fetch-site", "acce
 
 @pytest.mark.release("another third of the texts each day", keep=OF_THE_DAY)
 @pytest.mark.parametrize("what", [name for name in TEXTS if name not in ("a long word", "deep JSON")])
-def test_headers_and_cookies_take_hostile_text(shared: tuple[Served, psycopg.Connection[Any]], what: str) -> None:
+def test_headers_and_cookies_take_hostile_text(shared: tuple[Served, Connection], what: str) -> None:
     client = shared[0].client
     # What a client may send at all: a header is one line, and does not begin or end with a blank.
     raw = re.sub(rb"[\r\n\x00]", b"", HOSTILE[what].encode("utf-8", "surrogateescape")).strip()

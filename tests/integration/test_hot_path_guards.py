@@ -1,19 +1,14 @@
 """What a batch may cost, without a clock: statements, copies, files; HOT updates by the daemon's own claim."""
 
-import re
-import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psycopg
 import pytest
 
-import outbox
-from outbox.daemon import brakes, declarations
+from outbox.daemon import declarations, lookups
 from outbox.policy.document import BATCH_BYTES
 from outbox.ports import BulkAction, WriteReport
 from outbox.sink.bulk import Encoded
@@ -25,8 +20,6 @@ from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.busy
 MOST_HOT = 0.9
-MOST_FILES = 13
-PACKAGE = Path(outbox.__file__).parent
 OF_A_CONNECTION = ("select pg_backend_pid()", "show default_transaction_isolation")
 
 
@@ -130,13 +123,13 @@ def test_types_that_are_held_back_by_their_brakes_are_sampled_together(
     worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
     with counted(monkeypatch) as statements:
         worker.run(480)
-    assert worker.brakes.lookups.keys() == {f"type {n}" for n in range(1, 9)}
+    assert worker.projector.lookups.brakes.keys() == {f"type {n}" for n in range(1, 9)}
     assert sum("newest" in each for each in statements.seen) == 1, "the sample of eight types is one statement"
 
 
 def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(declarations, "MOST_KNOWN", 20)
-    monkeypatch.setattr(brakes, "MOST_FINGERPRINTS", 20)
+    monkeypatch.setattr(lookups, "MOST_FINGERPRINTS", 20)
     queue.connection.execute(
         "create view search_documents as select 'type ' || g as entity_type, 'e' as entity_id, '{}'::json as document"
         " from generate_series(1, 200) g"
@@ -146,48 +139,7 @@ def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypa
     for _ in range(10):
         worker.run(10)
     assert len(worker.projector.declarations._known[1]) <= 30
-    assert len(worker.brakes.lookups) <= 20
-
-
-def files_of(run: Callable[[], object]) -> list[str]:
-    """Every file of `outbox/` with a function that ran, in the order of the first one."""
-    seen: dict[str, None] = {}
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        file = Path(frame.f_code.co_filename)
-        if event == "call" and file.is_relative_to(PACKAGE):
-            seen.setdefault(file.relative_to(PACKAGE).with_suffix("").as_posix())
-
-    sys.setprofile(note)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return list(seen)
-
-
-def test_a_batch_passes_through_the_files_that_the_architecture_lists(
-    queue: EventTable, elastic_url: str, index: str
-) -> None:
-    """From the claim's statement on: what the gate says is no part of the batch."""
-    page = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
-    row = next(line for line in page.splitlines() if line.startswith("| one batch, from claim to settle"))
-    listed = set(re.findall(r"`([\w/]+)`", row.partition("What is not plainly accepted")[0]))
-    queue.produce_many(21)
-    with elastic_sink(elastic_url) as sink:
-        worker = a_worker(queue, sink=sink, index_of=lambda _: index)
-        worker.run(1)  # the server is known, connections and caches are there
-
-        def batch() -> None:
-            claimed = worker.claimer.take(0).claimed
-            assert claimed is not None
-            worker.projector.project(claimed, 0)
-
-        found = files_of(batch)
-    assert worker.last.done == 20
-    passed = {"daemon/claiming", *found[found.index("store/events") :]}
-    assert passed == listed
-    assert len(passed) <= MOST_FILES
+    assert len(worker.projector.lookups.brakes) <= 20
 
 
 class Keeping(MemorySink):

@@ -12,15 +12,14 @@ from elasticsearch import Elasticsearch
 
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import DocumentsUnavailable
-from outbox.ops.reindex import mismatches
-from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.document import BATCH_BYTES
 from outbox.policy.drift import Key
-from outbox.policy.rebuild_parts import cut
-from outbox.store import key_bounds
+from outbox.reindex import key_bounds, mismatches
+from outbox.reindex.key_bounds import KeyBounds
+from outbox.reindex.parts import cut
+from outbox.reindex.verify import VerifyOptions
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import Wanted
-from outbox.store.key_bounds import KeyBounds
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
 from outbox.store.view_shape import UnsupportedIds, names_an_id

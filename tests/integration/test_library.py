@@ -9,14 +9,11 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, text
-from sqlalchemy.orm import Session
 
 from outbox import Outbox
 from outbox.errors import UsageError
 from outbox.policy.classify import explain
-from outbox.policy.document import Addressing
-from outbox.policy.naming import Naming
+from outbox.policy.document import Addressing, Naming
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import Failed
 from tests.fixtures.queue import EventTable
@@ -44,47 +41,6 @@ def fail(queue: EventTable, n: int, reason: str = "too_large") -> list[UUID]:
     return ids
 
 
-def test_an_event_lives_and_dies_with_the_callers_transaction(
-    library: Outbox, queue: EventTable, database: str
-) -> None:
-    with psycopg.connect(database) as connection:
-        library.enqueue(connection, "article", 1, "upsert", {"title": "one"})
-        assert queue.counts() == {}
-        connection.rollback()
-        id = library.enqueue(connection, "article", 2, "upsert", {"title": "two"})
-        connection.commit()
-    assert [row.entity_id for row in queue.rows()] == ["2"]
-    assert queue.row(id).status == "pending"
-
-
-def test_sqlalchemy_connections_and_sessions_are_taken_too(library: Outbox, queue: EventTable, database: str) -> None:
-    engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.begin() as connection:
-        connection.execute(text("create table things (id int)"))
-        first = library.enqueue(connection, "thing", "a", "delete")
-    with Session(engine) as session:
-        second = library.enqueue(session, "thing", "b", "delete")
-        session.commit()
-    engine.dispose()
-    assert {row.id for row in queue.rows()} == {first, second}
-
-
-def test_a_refresh_is_written_in_the_callers_transaction(library: Outbox, queue: EventTable, database: str) -> None:
-    trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
-    with psycopg.connect(database) as connection:
-        first = library.refresh(connection, "article", 7, routing="r", traceparent=trace)
-    engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
-    with Session(engine) as session:
-        second = library.refresh(session, "article", "8")
-        session.rollback()
-        third = library.refresh(session, "article", "9")
-        session.commit()
-    engine.dispose()
-    rows = {row.id: (row.op, row.entity_id, row.routing, row.traceparent, row.payload) for row in queue.rows()}
-    assert rows == {first: ("refresh", "7", "r", trace, None), third: ("refresh", "9", None, None, None)}
-    assert second not in rows
-
-
 def test_json_text_is_kept_digit_by_digit_and_objects_are_written_plainly(
     library: Outbox, queue: EventTable, producing: psycopg.Connection[Any]
 ) -> None:
@@ -106,26 +62,6 @@ def test_what_has_no_plain_json_form_is_refused_before_anything_is_sent(
     with pytest.raises(ValueError, match=r"[Oo]ut of range|nan"):
         library.enqueue(producing, "a", 1, "upsert", {"price": float("nan")})
     assert queue.counts() == {}
-
-
-def test_everything_an_event_may_carry_arrives(
-    library: Outbox, queue: EventTable, producing: psycopg.Connection[Any]
-) -> None:
-    trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
-    id = library.enqueue(producing, "a", "x", "delete", version=7, routing="r", idempotency_key="k", traceparent=trace)
-    again = library.enqueue(producing, "a", "x", "delete", idempotency_key="k")
-    producing.commit()
-    row = queue.row(id)
-    assert again == id
-    assert (row.event_version, row.routing, row.traceparent) == (7, "r", trace)
-
-
-@pytest.mark.parametrize(("entity_id", "op"), [("", "upsert"), ("x" * 513, "upsert"), ("1", "update")])
-def test_postgresql_refuses_what_cannot_be_projected(
-    library: Outbox, producing: psycopg.Connection[Any], entity_id: str, op: str
-) -> None:
-    with pytest.raises(psycopg.DataError):
-        library.enqueue(producing, "a", entity_id, op)
 
 
 def test_failed_events_are_listed_newest_first_by_limit_offset_and_filter(library: Outbox, queue: EventTable) -> None:

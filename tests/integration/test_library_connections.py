@@ -25,6 +25,7 @@ from tests.fixtures.producers import ANYWHERE, KINDS, ProducerUnderTest, driver,
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
+TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 Opening = Callable[[str], AbstractContextManager[ProducerUnderTest]]
 every_kind = pytest.mark.parametrize("opened", KINDS, ids=lambda kind: kind.__name__)
 
@@ -45,11 +46,12 @@ def test_a_rollback_writes_nothing_and_a_commit_writes_one(opened: Opening, queu
         producer.refresh("rolled back")
         assert queue.counts() == {}
         producer.rollback()
-        id = producer.refresh("committed", routing="r")
+        id = producer.refresh("committed", routing="r", traceparent=TRACE)
         assert queue.counts() == {}
         producer.commit()
     (row,) = queue.rows()
     assert (row.id, row.entity_id, row.op, row.routing, row.status) == (id, "committed", "refresh", "r", "pending")
+    assert (row.traceparent, row.payload) == (TRACE, None)
 
 
 @every_kind
@@ -79,16 +81,15 @@ def test_an_event_and_its_change_are_one_transaction(opened: Opening, queue: Eve
 
 @every_kind
 def test_everything_that_an_event_may_carry_arrives(opened: Opening, queue: EventTable, database: str) -> None:
-    trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
     raw = '{"big": 12345678901234567890, "p": 1.10, "é": "日本 \\u0041 %s :x $1"}'
     with opened(database) as producer:
-        id = producer.enqueue("x", raw, version=2**62, routing="r", idempotency_key="k", traceparent=trace)
+        id = producer.enqueue("x", raw, version=2**62, routing="r", idempotency_key="k", traceparent=TRACE)
         again = producer.enqueue("x", raw, idempotency_key="k")
         plain = producer.enqueue("%s :id $1", {"a": 1})
         producer.commit()
     assert again == id
     row = queue.row(id)
-    assert (row.event_version, row.routing, row.traceparent) == (2**62, "r", trace)
+    assert (row.event_version, row.routing, row.traceparent) == (2**62, "r", TRACE)
     assert queue.value("select payload::text from search_outbox_events where id = %s", id) == raw
     assert queue.row(plain).entity_id == "%s :id $1"
 

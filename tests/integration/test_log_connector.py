@@ -27,11 +27,11 @@ from outbox.ops.doctor.event_log import event_log
 from outbox.ports import Finding, Level
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.doctor import PostgresDoctor
-from outbox.store.pool import Database
 from outbox.store.schema.event_log import LogInUse
 from outbox.store.schema.migrate import drop_log, migrate, turn_log_off
 from tests.fixtures.connect import Capture
 from tests.fixtures.desks import settings_for
+from tests.fixtures.failures import open_database
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -358,16 +358,12 @@ def test_the_rights_of_the_page_are_enough(
 
 def examined(database: str, plan: ConnectorPlan) -> dict[str, Finding]:
     """What the doctor says of the log and its slot."""
-    pool = Database(database, size=1, application="test")
-    pool.open()
-    try:
+    with open_database(database, size=1) as pool:
         found = event_log(PostgresDoctor(pool, "search_documents", database).event_log(plan.slot), plan.slot, 3)
         return {finding.detail: finding for finding in found}
-    finally:
-        pool.close()
 
 
-def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left(
+def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left_for_which_the_log_is_not_dropped(
     log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str, logical_database: str
 ) -> None:
     assert any("no slot" in detail for detail in examined(logical_database, plan))
@@ -385,12 +381,6 @@ def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left(
         assert (left := backlog.slot()) is not None
         assert not left.active
     assert any("is not in use" in d and f.level is Level.BAD for d, f in examined(logical_database, plan).items())
-
-
-def test_the_log_is_not_dropped_while_its_slot_is_there(
-    log: Connection, plan: ConnectorPlan, capture: Capture, logical_database: str
-) -> None:
-    capture(configuration(plan))
     turn_log_off(logical_database)
     with pytest.raises(LogInUse, match=plan.slot):
         drop_log(logical_database, plan.slot)

@@ -93,10 +93,6 @@ def test_a_fresh_database_gets_every_table_of_the_contract(empty_database: str) 
         assert tables(conn) >= TABLES
 
 
-def test_a_second_migrate_has_nothing_to_do(database: str) -> None:
-    assert migrate(database) == []
-
-
 def test_a_sqlalchemy_url_is_understood(empty_database: str) -> None:
     assert migrate(empty_database.replace("postgresql://", "postgresql+psycopg://", 1)) == EVERY_NAME
 
@@ -107,21 +103,15 @@ def test_a_database_that_does_not_answer_is_said_to_be_down_without_its_password
     assert "s3cret" not in str(down.value)
 
 
-def test_the_indexes_are_those_of_the_semantics(connection: psycopg.Connection) -> None:
-    assert event_indexes(connection).items() >= INDEXES.items()
-
-
-def test_no_index_of_ours_uses_a_column_that_a_claim_writes(database: str) -> None:
-    migrate(database, by_type=True, by_entity=True, notify=True, log=True)
-    assert status(database).slow_indexes == ()
-
-
-def test_every_index_is_in_the_map_of_the_readme(database: str, connection: psycopg.Connection) -> None:
+def test_every_index_is_in_the_map_of_the_readme_and_none_uses_a_column_that_a_claim_writes(
+    database: str, connection: psycopg.Connection
+) -> None:
     migrate(database, by_type=True, by_entity=True, notify=True, log=True)
     readme = (ROOT / "sql" / "README.md").read_text("utf-8")
     named = "select indexname from pg_indexes where schemaname = 'public' and indexname like '%_idx'"
     names = [name.removeprefix("search_outbox_").removeprefix("events_") for (name,) in connection.execute(named)]
     assert [name for name in names if name not in readme] == []
+    assert status(database).slow_indexes == ()
 
 
 def test_the_table_leaves_half_of_every_page_for_claims(connection: psycopg.Connection) -> None:
@@ -196,12 +186,6 @@ def test_the_tables_may_live_in_a_schema_of_their_own(empty_database: str) -> No
         assert row == (True,)
 
 
-def test_without_the_optional_parts_the_daemon_reports_it(connection: psycopg.Connection) -> None:
-    assert not has_by_type(connection)
-    assert not has_by_entity(connection)
-    assert not has_notify(connection)
-
-
 def test_notify_wakes_a_listener_once_a_statement(database: str) -> None:
     migrate(database, notify=True)
     with psycopg.connect(database, autocommit=True) as listener, psycopg.connect(database) as producer:
@@ -215,10 +199,13 @@ def test_notify_wakes_a_listener_once_a_statement(database: str) -> None:
     assert [(notice.channel, notice.payload) for notice in woken] == [("search_outbox", "")]
 
 
-def test_a_migrated_schema_fits(connection: psycopg.Connection) -> None:
+def test_a_migrated_schema_fits_without_the_optional_parts(connection: psycopg.Connection) -> None:
     schema = check_schema(connection)
     assert schema.ok
     assert schema.found == schema.needed == files.latest()
+    assert not has_by_type(connection)
+    assert not has_by_entity(connection)
+    assert not has_notify(connection)
 
 
 def test_an_empty_database_is_asked_to_migrate(empty_database: str) -> None:

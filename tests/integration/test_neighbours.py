@@ -93,7 +93,7 @@ def test_any_value_in_any_column_leaves_its_neighbours_alone(queue: EventTable, 
     queue.produce_many(NEIGHBOURS // 2, "second")
     with elastic_sink(elastic_url) as sink:
         worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: index))
-        worker.brakes.failures = Brake(len(made))
+        worker.judge.brake = Brake(len(made))
         people_look(queue)
         for which in ({}, {"suspects": 3}):
             held = queue.claim(queue.store("dies"), limit=500, **which)

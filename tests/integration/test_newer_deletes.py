@@ -1,6 +1,5 @@
 """Nothing deleted comes back: Elasticsearch forgets a delete's version, PostgreSQL does not."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -8,34 +7,20 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.facts import LeaseLost
-from outbox.ports import BulkAction, WriteReport
+from outbox.ports import BulkAction
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable, alive, dead
-from tests.fixtures.sinks import MemorySink, elastic_sink
+from tests.fixtures.sinks import Hooked, MemorySink, elastic_sink
 from tests.fixtures.waiting import eventually
 
 KEY = ("articles", "article:a")
 
 
-class Meanwhile(MemorySink):
-    """Does something between the moment when a request is sent and the moment when it is applied."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.then: Callable[[], None] | None = None
-
-    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
-        if self.then is not None:
-            then, self.then = self.then, None
-            then()
-        return super().write(actions, deadline_seconds)
-
-
 @pytest.fixture
-def sink() -> Meanwhile:
-    return Meanwhile()
+def sink() -> Hooked:
+    return Hooked()
 
 
 def a_worker(queue: EventTable, sink: MemorySink, name: str = "w1", clock: Time | None = None) -> InProcess:
@@ -63,7 +48,7 @@ def replay(queue: EventTable, id: UUID) -> None:
 
 
 def test_an_upsert_that_was_reclaimed_does_not_bring_back_what_a_newer_delete_removed(
-    queue: EventTable, sink: Meanwhile
+    queue: EventTable, sink: Hooked
 ) -> None:
     upsert = queue.produce("a")
     held = queue.claim()
@@ -77,7 +62,7 @@ def test_an_upsert_that_was_reclaimed_does_not_bring_back_what_a_newer_delete_re
     assert worker.last.superseded == 1
 
 
-def test_a_replayed_upsert_does_not_bring_it_back_either(queue: EventTable, sink: Meanwhile) -> None:
+def test_a_replayed_upsert_does_not_bring_it_back_either(queue: EventTable, sink: Hooked) -> None:
     upsert = queue.produce("a", status="failed")
     delete_is_done_and_forgotten(queue, sink)
     replay(queue, upsert)
@@ -87,7 +72,7 @@ def test_a_replayed_upsert_does_not_bring_it_back_either(queue: EventTable, sink
 
 
 @pytest.mark.parametrize("created", ["-31 seconds", "2 hours", "infinity", "-infinity"])
-def test_nor_does_a_late_commit_that_meets_an_idle_process(queue: EventTable, sink: Meanwhile, created: str) -> None:
+def test_nor_does_a_late_commit_that_meets_an_idle_process(queue: EventTable, sink: Hooked, created: str) -> None:
     """Never claimed before, above all that this process has seen: only its age tells, or that it tells nothing."""
     at = created if created.endswith("infinity") else queue.value("select now() + %s::interval", created)
     idle = a_worker(queue, sink, "idle")
@@ -100,7 +85,7 @@ def test_nor_does_a_late_commit_that_meets_an_idle_process(queue: EventTable, si
     assert idle.last.superseded == 1
 
 
-def test_nor_does_one_of_a_type_that_was_claimed_apart(queue: EventTable, sink: Meanwhile) -> None:
+def test_nor_does_one_of_a_type_that_was_claimed_apart(queue: EventTable, sink: Hooked) -> None:
     """Another type's claims say nothing about this one's order."""
     delete_is_done_and_forgotten(queue, sink, event_version=100)
     queue.produce("a", event_version=50, created_at=queue.value("select now() - interval '1 minute'"))
@@ -113,7 +98,7 @@ def test_nor_does_one_of_a_type_that_was_claimed_apart(queue: EventTable, sink: 
 
 
 def test_nor_does_one_that_was_given_back_and_meets_a_process_that_has_claimed_nothing_yet(
-    queue: EventTable, sink: Meanwhile
+    queue: EventTable, sink: Hooked
 ) -> None:
     """Its attempt was returned and it is young: only its last token tells."""
     upsert = queue.produce("a")
@@ -127,18 +112,19 @@ def test_nor_does_one_that_was_given_back_and_meets_a_process_that_has_claimed_n
 
 
 def test_a_delete_that_was_settled_while_the_upsert_was_on_its_way_is_sent_again(
-    queue: EventTable, sink: Meanwhile
+    queue: EventTable, sink: Hooked
 ) -> None:
+    """A machine that slept: the process is old, the row was fresh, and the tombstone is gone meanwhile."""
     queue.produce("a")
     worker = a_worker(queue, sink)
-    sink.then = lambda: delete_is_done_and_forgotten(queue, sink, worker)
+    sink.before = lambda: delete_is_done_and_forgotten(queue, sink, worker)
     worker.run(1)
     assert sink.documents == {}
     assert queue.counts() == {"done": 2}
     assert worker.last.superseded == 1
 
 
-def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue: EventTable, sink: Meanwhile) -> None:
+def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue: EventTable, sink: Hooked) -> None:
     """The database was down for its worker for longer than Elasticsearch remembers; when it is back that worker only
     settles."""
     queue.produce("a")
@@ -151,26 +137,14 @@ def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue:
         worker.clock.passes(61)
         sink.forget_deletes()
 
-    sink.then = applied_and_forgotten
+    sink.before = applied_and_forgotten
     worker.run(1)
     assert sink.documents == {}
     assert queue.counts() == {"done": 1, "processing": 1}
     assert worker.last.superseded == 1
 
 
-def test_a_batch_that_took_over_half_a_minute_checks_again_although_it_was_claimed_in_order(
-    queue: EventTable, sink: Meanwhile
-) -> None:
-    """A machine that slept: the process is old, the row was fresh, and the tombstone is gone meanwhile."""
-    queue.produce("a")
-    worker = a_worker(queue, sink)
-
-    sink.then = lambda: delete_is_done_and_forgotten(queue, sink, worker)
-    worker.run(1)
-    assert sink.documents == {}
-
-
-def test_a_worker_that_lost_its_lease_still_undoes_what_it_wrote_too_late(queue: EventTable, sink: Meanwhile) -> None:
+def test_a_worker_that_lost_its_lease_still_undoes_what_it_wrote_too_late(queue: EventTable, sink: Hooked) -> None:
     """The lease is gone and names no rows any more; the zombie's own write must be taken back all the same."""
     queue.produce("a")
     zombie = a_worker(queue, sink)
@@ -180,13 +154,13 @@ def test_a_worker_that_lost_its_lease_still_undoes_what_it_wrote_too_late(queue:
         queue.reclaims().step(alive)
         delete_is_done_and_forgotten(queue, sink, zombie)
 
-    sink.then = stopped
+    sink.before = stopped
     zombie.run(1)
     assert sink.documents == {}
     assert [fact.count for fact in zombie.of(LeaseLost)] == [1]
 
 
-def test_a_zombie_whose_lease_was_taken_away_in_part_does_so_too(queue: EventTable, sink: Meanwhile) -> None:
+def test_a_zombie_whose_lease_was_taken_away_in_part_does_so_too(queue: EventTable, sink: Hooked) -> None:
     queue.produce("a")
     queue.produce("b")
     zombie = a_worker(queue, sink)
@@ -196,12 +170,12 @@ def test_a_zombie_whose_lease_was_taken_away_in_part_does_so_too(queue: EventTab
         queue.reclaims(rows_a_step=1).step(alive)
         delete_is_done_and_forgotten(queue, sink, zombie)
 
-    sink.then = stopped
+    sink.before = stopped
     zombie.run(2)
     assert KEY not in sink.documents
 
 
-def test_a_delete_under_another_routing_is_of_another_document(queue: EventTable, sink: Meanwhile) -> None:
+def test_a_delete_under_another_routing_is_of_another_document(queue: EventTable, sink: Hooked) -> None:
     """Moved from b to a: the new document first, then the delete of the old one. The new one must live."""
     upsert = queue.produce("a", routing="a")
     store = queue.store()
@@ -214,21 +188,21 @@ def test_a_delete_under_another_routing_is_of_another_document(queue: EventTable
     assert (queue.row(upsert).status, worker.last.superseded) == ("done", 0)
 
 
-def test_an_older_delete_stops_nothing(queue: EventTable, sink: Meanwhile) -> None:
+def test_an_older_delete_stops_nothing(queue: EventTable, sink: Hooked) -> None:
     delete_is_done_and_forgotten(queue, sink)
     queue.produce("a")
     a_worker(queue, sink).run()
     assert KEY in sink.documents
 
 
-def test_a_newer_delete_that_is_not_done_stops_nothing_yet(queue: EventTable, sink: Meanwhile) -> None:
+def test_a_newer_delete_that_is_not_done_stops_nothing_yet(queue: EventTable, sink: Hooked) -> None:
     queue.produce("a")
     queue.produce("a", "delete", next_retry_at="2999-01-01")
     a_worker(queue, sink).run()
     assert KEY in sink.documents
 
 
-def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: EventTable, sink: Meanwhile) -> None:
+def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: EventTable, sink: Hooked) -> None:
     upsert = queue.produce("a", event_version=5, status="failed")
     delete_is_done_and_forgotten(queue, sink, event_version=5)
     replay(queue, upsert)
@@ -236,7 +210,7 @@ def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: EventTabl
     assert sink.documents == {}
 
 
-def test_fresh_upserts_cost_no_check_at_all(queue: EventTable, sink: Meanwhile) -> None:
+def test_fresh_upserts_cost_no_check_at_all(queue: EventTable, sink: Hooked) -> None:
     worker = a_worker(queue, sink)
     queue.produce_many(3)
     queue.connection.execute("drop index search_outbox_events_delete_hash_idx")

@@ -54,22 +54,26 @@ def test_ready_stopping_and_status_arrive(systemd: Systemd) -> None:
 
 def test_without_a_socket_nothing_happens() -> None:
     notifier = Notifier({})
-    notifier.ready()
+    notifier.ready("projecting")
     notifier.stopping()
     assert notifier.watchdog_seconds == 0
 
 
 def test_a_socket_that_is_gone_stops_nothing(tmp_path: Path) -> None:
-    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
+    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready("projecting")
 
 
 def test_the_watchdog_is_fed_only_while_there_is_progress(systemd: Systemd) -> None:
     environ = {"NOTIFY_SOCKET": systemd.address, "WATCHDOG_USEC": "200000", "WATCHDOG_PID": str(os.getpid())}
-    progress = [True]
-    watchdog = Watchdog(Notifier(environ), alive=lambda: progress[0])
+    progress, line = [True], ["waiting for PostgreSQL"]
+    watchdog = Watchdog(Notifier(environ), lambda: progress[0], lambda: line[0])
     watchdog.start()
     try:
+        assert systemd.heard() == ["READY=1", "STATUS=waiting for PostgreSQL"]
         assert [systemd.heard(), systemd.heard(), systemd.heard()] == [["WATCHDOG=1"]] * 3
+        line[0] = "projecting"
+        said = [systemd.heard() for _ in range(6)]
+        assert said.count(["STATUS=projecting"]) == 1, "only what has changed is said"
         progress[0] = False
         assert any(systemd.silent(0.3) for _ in range(5)), "what was sent before may still be on its way, no more"
         progress[0] = True

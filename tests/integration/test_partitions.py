@@ -4,10 +4,10 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops.reindex import mismatches, refresh
-from outbox.ops.reindex.refresh import RefreshOptions
-from outbox.ops.reindex.verify import VerifyOptions
 from outbox.ports import Level
+from outbox.reindex import mismatches, refresh
+from outbox.reindex.refresh import RefreshOptions
+from outbox.reindex.verify import VerifyOptions
 from outbox.store.attach.attach import NotAttached, attach, detach
 from tests.fixtures.joined import ALICE, JoinedWorld
 from tests.fixtures.queue import EventTable

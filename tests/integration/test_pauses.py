@@ -29,8 +29,8 @@ class Daemon:
             desk.controls,
             desk.version_known,
             self.worker.gate,
-            self.worker.brakes,
-            self.worker.projector.ahead,
+            self.worker.judge.let_fail,
+            self.worker.projector.higher.ahead,
             self.kinds,
             store.open_types,
             ["articles"],
@@ -161,11 +161,11 @@ def test_a_query_for_a_version_that_takes_too_long_is_no_lost_database(queue: Ev
     daemon.sink.documents[("articles", "article:hand")] = (10**9, b"{}")
     queue.produce("hand")
     daemon.worker.run()
-    assert daemon.worker.projector.ahead
+    assert daemon.worker.projector.higher.ahead
     queue.connection.execute("begin")
     queue.connection.execute("lock table search_outbox_events")
     daemon.upkeep.pass_once()
-    daemon.worker.projector.ahead.append((an_event(2), 10**9))
+    daemon.worker.projector.higher.ahead.append((an_event(2), 10**9))
     daemon.upkeep.pass_once()
     queue.connection.execute("rollback")
     told = [fact.event for fact in daemon.worker.of(Warned)]

@@ -6,7 +6,6 @@ The cases that a real server cannot show by itself come from a scripted one.
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,12 +17,12 @@ from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
 from outbox.policy.product import ELASTICSEARCH, Dialect, Server
 from outbox.ports import BulkAction, Level
-from outbox.sink.client import NotAccepted, connect, dumps
+from outbox.reindex.scan import ElasticScan, IndexNotThere, NoPointInTime, PointInTimeLost
+from outbox.sink.client import NotAccepted, connect
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
 from outbox.sink.index_check import TargetCheck, may_create
 from outbox.sink.new_index import ElasticNewIndex, MappingRefused
-from outbox.sink.scan import ElasticScan, IndexNotThere, NoPointInTime, PointInTimeLost
 from outbox.sink.server_check import ElasticServerCheck
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
@@ -32,6 +31,7 @@ from tests.fixtures.sinks import elastic_sink, is_opensearch
 
 ACTION = BulkAction("things", "a", 1, None, b"{}")
 FINE = b'{"errors":false,"items":[{"index":{"status":201}}]}'
+OTHER = "x-opensearch: yes\r\n"
 SEEN = b'{"things":{"aliases":{},"settings":{}}}'
 
 
@@ -76,6 +76,8 @@ CASES = {
         "Elasticsearch 7.10.2 is too old",
     ),
     "unknown": (answer(200, b"{}", headers=""), "es_config", "neither Elasticsearch nor OpenSearch"),
+    "a header": (answer(200, SEEN, headers=OTHER), "es_config", "neither Elasticsearch nor OpenSearch"),
+    "not found": (answer(404, SEEN, headers=OTHER), "es_config", "neither Elasticsearch nor OpenSearch"),
 }
 
 
@@ -108,18 +110,18 @@ def test_events_wait_without_an_attempt_and_are_written_when_the_cause_is_gone(q
     def other(request: Request) -> Answer:
         return main[0] if request.path == "/" else answer(200, SEEN, headers="")
 
-    with (
-        scripted(lambda _: answer(200, written, headers=""), other) as server,
-        elastic_sink(server.url) as sink,
-    ):
+    with scripted(lambda _: answer(200, written, headers=""), other) as server, elastic_sink(server.url) as sink:
         worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: "things"))
         worker.run()
         assert {(row.status, row.attempts) for row in queue.rows()} == {("pending", 0)}
         assert server.bulks == []
+        assert sink.probe("things") is not None
         main[0] = REAL
+        assert sink.probe("things") is None
         queue.make_due()
         worker.run()
         assert queue.counts() == {"done": 2}
+        assert server.bulks[0].headers["content-type"] == "application/x-ndjson"
 
 
 def test_a_server_without_points_in_time_that_hides_its_version_is_named_by_a_comparison() -> None:
@@ -148,22 +150,6 @@ def test_a_command_says_the_same(case: str) -> None:
             with pytest.raises((WrongProduct, NotAccepted), match=named):
                 act()
         assert {request.method for request in server.requests} <= {"GET", "HEAD"}
-
-
-def test_writing_resumes_by_itself_when_the_cause_is_gone() -> None:
-    main = [CASES["not initialised"][0]]
-    other = opensearch(b"")
-    with (
-        scripted(
-            lambda _: answer(200, FINE, headers=""), lambda request: main[0] if request.path == "/" else other(request)
-        ) as server,
-        elastic_sink(server.url) as sink,
-    ):
-        assert sink.probe("things") is not None
-        main[0] = REAL
-        assert sink.probe("things") is None
-        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
-        assert server.bulks[0].headers["content-type"] == "application/x-ndjson"
 
 
 @pytest.mark.parametrize("case", ["no right to ask", "stripped"])
@@ -422,11 +408,12 @@ def test_every_document_of_three_shards_is_scanned_once(
 class Losing(ElasticScan):
     """Loses its point in time after the first page."""
 
-    @contextmanager
-    def _point_in_time(self, dialect: Dialect, *about: Any) -> Iterator[str]:
-        with super()._point_in_time(dialect, *about) as pit:
-            self.lose = partial(self._elastic.call, "DELETE", dialect.close_pit, dumps(dialect.pit_to_close(pit)))
-            yield pit
+    def _open(self, dialect: Dialect, *about: Any) -> str:
+        pit = super()._open(dialect, *about)
+        self.lose = partial(
+            self._elastic.call, "DELETE", dialect.close_pit, json.dumps(dialect.pit_to_close(pit)).encode()
+        )
+        return pit
 
 
 def test_a_point_in_time_that_is_lost_is_named_and_is_no_missing_index(

@@ -1,7 +1,6 @@
 """Pruning of finished events on real PostgreSQL: what goes, what versions still need, and how it goes on."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,17 +24,11 @@ from outbox.store.pool import Database
 from outbox.store.retention import PRUNE_KEY, PostgresRetention
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
-from tests.fixtures.failures import ALICE, audit_counts, open_database, replay_desk, statuses
+from tests.fixtures.failures import ALICE, audit_counts, replay_desk, statuses
 from tests.fixtures.waiting import eventually
 
 OLD = "10 days"
 NOW = "0 days"
-
-
-@pytest.fixture
-def pool(database: str) -> Iterator[Database]:
-    with open_database(database) as opened:
-        yield opened
 
 
 @pytest.fixture(params=["no entity index", "entity index"])

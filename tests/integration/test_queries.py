@@ -138,10 +138,7 @@ def check_values(connection: psycopg.Connection[Any], table: str, column: str) -
 
 @pytest.mark.parametrize(
     ("table", "column", "words"),
-    [
-        ("search_outbox_events", "status", set(Status)),
-        ("search_outbox_audit", "source", set(Source)),
-    ],
+    [("search_outbox_events", "status", set(Status)), ("search_outbox_audit", "source", set(Source))],
 )
 def test_the_checks_of_the_schema_and_the_lists_of_the_code_are_the_same(
     schema: psycopg.Connection[Any], table: str, column: str, words: set[str]

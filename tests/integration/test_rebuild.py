@@ -8,8 +8,11 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import Conflict, ElasticsearchDown, UsageError
 from outbox.facts import Warned
-from outbox.ops.reindex import copier, mismatches
-from outbox.ops.reindex.rebuild_steps import (
+from outbox.policy.outcome import Failure, Reason
+from outbox.policy.reindex import next_index
+from outbox.ports import BulkAction
+from outbox.reindex import copier, mismatches
+from outbox.reindex.rebuild_steps import (
     Broken,
     HeldByAnother,
     InTheWay,
@@ -19,10 +22,7 @@ from outbox.ops.reindex.rebuild_steps import (
     TooManyRefused,
     WouldLose,
 )
-from outbox.ops.reindex.verify import VerifyOptions
-from outbox.policy.outcome import Failure, Reason
-from outbox.policy.reindex import next_index
-from outbox.ports import BulkAction
+from outbox.reindex.verify import VerifyOptions
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex, MappingRefused, NotAnAlias
 from outbox.store.truth import NeedsEntityIndex

@@ -2,35 +2,28 @@
 Writes are counted against documents."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.app.part_process import part_worker
-from outbox.app.reindex import join
 from outbox.errors import DocumentsUnavailable
-from outbox.ops.reindex import copier, mismatches
-from outbox.ops.reindex.backfill import BackfillDesk
-from outbox.ops.reindex.copier import SecondIndexLost
-from outbox.ops.reindex.parallel import PartJob, PartsStuck, PartTable, Spread
-from outbox.ops.reindex.verify import VerifyOptions
-from outbox.policy import rebuild_parts
 from outbox.policy.drift import DRIFT, DriftReport, Kind
-from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, cut
-from outbox.sink.scan import ElasticScan
-from outbox.store import key_bounds
-from outbox.store.key_bounds import KeyBounds
-from outbox.store.pool import Database
-from outbox.store.rebuild_parts import MOST_TRIES, PostgresParts
-from outbox.store.reindex import PostgresVerifications
+from outbox.reindex import copier, key_bounds, mismatches
+from outbox.reindex import parts as bounds
+from outbox.reindex.backfill import BackfillDesk
+from outbox.reindex.copier import SecondIndexLost
+from outbox.reindex.key_bounds import KeyBounds
+from outbox.reindex.parallel import PartJob, PartsStuck, PartTable, Spread
+from outbox.reindex.part_table import MOST_TRIES, PostgresParts
+from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, cut
+from outbox.reindex.scan import ElasticScan
+from outbox.reindex.tables import PostgresVerifications
+from outbox.reindex.verify import VerifyOptions
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
-from tests.fixtures.joined import ALICE, DOCUMENT, TABLES, VIEW, JoinedWorld
-from tests.fixtures.postgres import fresh_database
+from tests.fixtures.joined import ALICE, DOCUMENT, JoinedWorld
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import RebuildWorld
 from tests.integration.test_id_types import Case, Ids, keys_of
@@ -204,7 +197,7 @@ def test_a_comparison_keeps_all_of_its_parts_for_as_long_as_it_runs(queue: Event
 class HereAndNow:
     """An engine in this process: threads, each with its own connections."""
 
-    def __init__(self, world: JoinedWorld, at_once: int) -> None:
+    def __init__(self, world: Any, at_once: int) -> None:
         self.world, self.at_once = world, at_once
         self.errors: list[BaseException] = []
 
@@ -256,7 +249,7 @@ def writes(world: JoinedWorld) -> int:
 def test_a_backfill_in_parts_writes_every_document_once(
     world: JoinedWorld, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(rebuild_parts, "PART_DOCUMENTS", 100)
+    monkeypatch.setattr(bounds, "PART_DOCUMENTS", 100)
     world.add(rows or 1)
     before, desk = writes(world), desk_of(world, 2)
     run = desk.start((), ALICE, "first load")
@@ -387,7 +380,7 @@ class Stopping(HereAndNow):
 def test_one_that_was_stopped_is_resumed_by_another_number_of_processes(
     world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild_parts, "PART_DOCUMENTS", 200)
+    monkeypatch.setattr(bounds, "PART_DOCUMENTS", 200)
     world.add(2_000)
     before, desk = writes(world), desk_of(world, 2, Stopping)
     with pytest.raises(KeyboardInterrupt):
@@ -424,6 +417,7 @@ def test_a_rebuild_in_parts_is_as_one_without_and_begins_again_with_new_parts(re
     assert broken is not None
     again = desk.steps.begin_again(broken)
     assert rebuilding.queue.value(counted) == 0
+    desk.steps.parallel.engine_of = lambda spread, at_once: HereAndNow(rebuilding, at_once)
     assert desk.carry_on(again).written == 700
     assert rebuilding.queue.value(counted) >= 8
 
@@ -433,7 +427,7 @@ def test_a_rebuild_of_a_lost_index_counts_the_rows_of_the_view(
     rebuilding: RebuildWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody says how many processes: by what is to be copied, not by what the old index still holds."""
-    monkeypatch.setattr(rebuild_parts, "WORTH_IT", 500)
+    monkeypatch.setattr(bounds, "WORTH_IT", 500)
     rebuilding.fill(700)
     rebuilding.connection.execute("analyze articles")
     desk = rebuilding.desk()
@@ -461,50 +455,6 @@ def test_what_a_process_reports_is_what_is_raised_here(rebuilding: RebuildWorld)
     assert (newest.status, newest.broken is not None) == ("broken", True)
 
 
-# A replica
-
-
-def test_what_a_replica_lacks_is_no_drift_and_what_differs_on_the_primary_is(
-    world: JoinedWorld, postgres_url: str
-) -> None:
-    """A copy of the database from before stands for a replica that lags; the primary decides about differences."""
-    world.add(30)
-    world.fill_index()
-    with copied(postgres_url, world) as replica:
-        world.add(5, first=100)
-        world.comment(3)
-        world.delete(7)
-        world.queue.connection.execute("insert into articles (id, title) values (200, 'no event')")
-        for id in range(100, 105):
-            world.refresh(id)
-        world.project()
-        desk = join(world.settings, world.queue.pool("reindexing"), world.elastic, replica)
-        report = desk.verify.run(VerifyOptions(rate=0)).report
-        assert (report.drift, report.conclusive) == (0, True)
-        world.es.index(index=world.index, id="article:9", document={}, version=10**9, version_type="external")
-        world.es.indices.refresh(index=world.index)
-        assert desk.verify.run(VerifyOptions(rate=0)).report.counts[Kind.DIFFERENT] == 1
-    assert world.reindexing().verify.run(VerifyOptions(rate=0)).report.counts[Kind.MISSING] == 1
-
-
-@contextmanager
-def copied(postgres_url: str, world: JoinedWorld) -> Iterator[Database]:
-    with fresh_database(postgres_url) as url:
-        migrate(url)
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute((TABLES + VIEW).encode())
-            with world.connection.cursor() as cursor:
-                rows = cursor.execute("select id, title, shelf from articles").fetchall()
-            with connection.cursor() as cursor:
-                cursor.executemany("insert into articles (id, title, shelf) values (%s, %s, %s)", rows)
-        replica = Database(url, size=2)
-        replica.open()
-        try:
-            yield replica
-        finally:
-            replica.close()
-
-
 # A comparison, by real processes
 
 
@@ -518,18 +468,20 @@ def spoil(world: JoinedWorld) -> None:
     world.es.indices.refresh(index=world.index)
 
 
-def compared(world: JoinedWorld, processes: int) -> Any:
+def compared(world: JoinedWorld, processes: int, threads: bool = False) -> Any:
     desk = world.reindexing()
     desk.parallel.spread = Spread(processes)
+    if threads:
+        desk.parallel.engine_of = lambda spread, at_once: HereAndNow(world, at_once)
     return desk.verify.run(VerifyOptions(rate=0))
 
 
 def test_a_comparison_in_parts_finds_what_one_process_finds(world: JoinedWorld) -> None:
     world.add(400)
     world.fill_index()
-    assert compared(world, 2).report.drift == 0
+    assert compared(world, 2, threads=True).report.drift == 0
     spoil(world)
-    alone, together = compared(world, 1), compared(world, 3)
+    alone, together = compared(world, 1), compared(world, 2)
     assert together.report.counts == alone.report.counts
     assert [together.report.counts[kind] for kind in DRIFT] == [10, 0, 10, 10]
     assert together.report.counts[Kind.UNKNOWN] == 1

@@ -2,8 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +17,7 @@ from outbox.store.documents import ViewDocuments
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
-from tests.fixtures.sinks import MemorySink
+from tests.fixtures.sinks import Hooked, MemorySink
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 TABLES = """
@@ -53,33 +52,13 @@ create or replace view search_documents as
 """
 
 
-@dataclass
-class SpySink(MemorySink):
-    """Keeps what it was sent. `before` and `after` run once around the next write."""
-
-    sent: list[list[BulkAction]] = field(default_factory=list)
-    before: Callable[[], object] | None = None
-    after: Callable[[], object] | None = None
-
-    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
-        before, self.before = self.before, None
-        if before:
-            before()
-        self.sent.append(list(actions))
-        report = super().write(actions, deadline_seconds)
-        after, self.after = self.after, None
-        if after:
-            after()
-        return report
-
-
 class Blog:
     """Articles with comments, a view over both, and workers with one sink."""
 
     def __init__(self, queue: EventTable) -> None:
         self.queue = queue
         self.db = queue.connection
-        self.sink = SpySink()
+        self.sink = Hooked()
         self.clock = Time()
         self.worker = self.new_worker()
 
@@ -449,16 +428,6 @@ def test_an_index_that_is_ahead_of_the_database_is_caught_up_with_and_reported(b
     assert (ahead.entity_id, ahead.current) == ("1", 1_000_000)
     audited = blog.queue.value("select detail from search_outbox_audit where action = 'VERSION_RAISED'")
     assert audited == {"was": raised.was, "now": 1_000_000}
-
-
-def test_a_version_that_was_ahead_only_for_a_moment_does_not_hide_a_stale_document(blog: Blog) -> None:
-    """Right after the refusal producers draw past the index's version: it looks like a colleague's then."""
-    blog.sink.documents["articles", "article:1"] = (500, b'{"title": "from before"}')
-    blog.add(title="now")
-    blog.refresh()
-    blog.sink.after = lambda: blog.db.execute("select setval('search_outbox_version', 600)")
-    blog.worker.run()
-    assert blog.document() == {"title": "now", "comments": 0}
 
 
 def test_a_version_above_2_62_is_never_followed_and_named_with_its_remedy(blog: Blog) -> None:

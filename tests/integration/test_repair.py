@@ -7,10 +7,10 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
-from outbox.ops.reindex import mismatches
-from outbox.ops.reindex.repair import ManyDeletes, Repaired, RepairPlan
-from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.audit import Actor, Source
+from outbox.reindex import mismatches
+from outbox.reindex.repair import ManyDeletes, Repaired, RepairPlan
+from outbox.reindex.verify import VerifyOptions
 from tests.fixtures.elasticsearch import delete_matching
 from tests.fixtures.queue import EventTable
 from tests.fixtures.world import World

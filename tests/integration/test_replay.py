@@ -1,7 +1,7 @@
 """A replay's life in PostgreSQL: what is pinned, what moves, what is written down, and which worker can move it."""
 
 import threading
-from collections.abc import Iterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -14,14 +14,10 @@ from outbox.policy.inputs import BadRequest, EventFilter, NothingMatches
 from outbox.policy.replay import ReplayStatus
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays
-from tests.fixtures.failures import ALICE, BOB, audit_counts, events, open_database, replay_desk, statuses
+from tests.fixtures.failures import ALICE, BOB, audit_counts, events, replay_desk, statuses
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
-
-@pytest.fixture
-def pool(database: str) -> Iterator[Database]:
-    with open_database(database) as opened:
-        yield opened
+Connection = psycopg.Connection[Any]
 
 
 @pytest.fixture
@@ -33,7 +29,7 @@ def asked(**about: object) -> ReplayRequest:
     return ReplayRequest(**{"actor": ALICE, "reason": "fixed root cause", **about})  # type: ignore[arg-type]
 
 
-def finish(connection: psycopg.Connection, how: str = "done", limit: int = 10_000) -> None:
+def finish(connection: Connection, how: str = "done", limit: int = 10_000) -> None:
     """What the projector does with pending rows."""
     times = {"done": "processed_at = clock_timestamp()", "failed": "failed_at = clock_timestamp()"}
     connection.execute(
@@ -43,12 +39,12 @@ def finish(connection: psycopg.Connection, how: str = "done", limit: int = 10_00
     )
 
 
-def due(connection: psycopg.Connection) -> None:
+def due(connection: Connection) -> None:
     connection.execute("update search_outbox_replays set next_poll_at = clock_timestamp()")
 
 
 def test_a_replay_clears_the_failure_counts_itself_and_says_who_and_why(
-    connection: psycopg.Connection, desk: ReplayDesk
+    connection: Connection, desk: ReplayDesk
 ) -> None:
     (id,) = events(connection)
     batch = desk.dispatch(desk.create(asked()))
@@ -69,9 +65,7 @@ def test_a_replay_clears_the_failure_counts_itself_and_says_who_and_why(
     assert audit == [item]
 
 
-def test_the_limit_holds_in_sql_and_the_longest_failed_come_first(
-    connection: psycopg.Connection, desk: ReplayDesk
-) -> None:
+def test_the_limit_holds_in_sql_and_the_longest_failed_come_first(connection: Connection, desk: ReplayDesk) -> None:
     ids = events(connection, 5)
     batch = desk.dispatch(desk.create(asked(limit=3)))
     assert batch.replayed == 3
@@ -79,9 +73,7 @@ def test_the_limit_holds_in_sql_and_the_longest_failed_come_first(
     assert [row[0] for row in moved] == ids[:3]
 
 
-def test_a_filter_takes_only_what_fits_and_never_a_discarded_event(
-    connection: psycopg.Connection, desk: ReplayDesk
-) -> None:
+def test_a_filter_takes_only_what_fits_and_never_a_discarded_event(connection: Connection, desk: ReplayDesk) -> None:
     events(connection, 2, entity_type="page")
     events(connection, 3, entity_type="block", prefix="b")
     events(connection, 1, status="discarded", prefix="d")
@@ -90,7 +82,7 @@ def test_a_filter_takes_only_what_fits_and_never_a_discarded_event(
 
 
 def test_explicit_ids_bring_discarded_events_back_and_others_are_skipped_with_their_state(
-    connection: psycopg.Connection, desk: ReplayDesk
+    connection: Connection, desk: ReplayDesk
 ) -> None:
     (failed,) = events(connection, prefix="f")
     (gone,) = events(connection, status="discarded", prefix="d")
@@ -103,15 +95,7 @@ def test_explicit_ids_bring_discarded_events_back_and_others_are_skipped_with_th
     assert connection.execute("select count(*) from search_outbox_discards").fetchone() == (0,)
 
 
-def test_a_single_replay_is_a_batch_of_one(connection: psycopg.Connection, desk: ReplayDesk) -> None:
-    (id,) = events(connection)
-    assert desk.replay_one(id, ALICE, "once") is True
-    assert desk.replay_one(id, ALICE, "twice") is False
-    assert desk.replay_one(uuid4(), ALICE, "who?") is False
-    assert [batch.total for batch in desk.page().replays] == [1, 1]
-
-
-def test_nothing_to_replay_leaves_nothing_behind(connection: psycopg.Connection, desk: ReplayDesk) -> None:
+def test_nothing_to_replay_leaves_nothing_behind(connection: Connection, desk: ReplayDesk) -> None:
     with pytest.raises(NothingMatches):
         desk.create(asked())
     with pytest.raises(NothingMatches):
@@ -141,7 +125,7 @@ def test_nothing_to_replay_leaves_nothing_behind(connection: psycopg.Connection,
     ],
 )
 def test_bad_input_changes_nothing(
-    connection: psycopg.Connection, desk: ReplayDesk, about: dict[str, object], field: str
+    connection: Connection, desk: ReplayDesk, about: dict[str, object], field: str
 ) -> None:
     events(connection)
     with pytest.raises(BadRequest) as refused:
@@ -152,7 +136,7 @@ def test_bad_input_changes_nothing(
 
 
 def test_a_request_that_is_sent_again_with_its_client_id_does_nothing_twice(
-    connection: psycopg.Connection, desk: ReplayDesk
+    connection: Connection, desk: ReplayDesk
 ) -> None:
     events(connection, 3)
     first = desk.create(asked(client_id="c-1", limit=2))
@@ -168,7 +152,7 @@ def test_a_request_that_is_sent_again_with_its_client_id_does_nothing_twice(
 
 
 def test_a_lost_reply_to_the_commit_is_found_again_by_its_client_id(
-    connection: psycopg.Connection, pool: Database, desk: ReplayDesk, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, pool: Database, desk: ReplayDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from outbox.errors import DatabaseDown
 
@@ -191,7 +175,7 @@ def test_a_lost_reply_to_the_commit_is_found_again_by_its_client_id(
     assert len(desk.page().replays) == 1
 
 
-def test_two_replays_of_the_same_thousand_rows_move_each_once(connection: psycopg.Connection, pool: Database) -> None:
+def test_two_replays_of_the_same_thousand_rows_move_each_once(connection: Connection, pool: Database) -> None:
     events(connection, 1_000)
     created = [replay_desk(pool, who).create(asked(limit=1_000, actor=Actor(who, Source.CLI))) for who in "ab"]
     barrier = threading.Barrier(2)
@@ -214,7 +198,7 @@ def test_two_replays_of_the_same_thousand_rows_move_each_once(connection: psycop
     assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 1_000, "REPLAY_BATCH_SKIPPED": 1_000}
 
 
-def test_following_counts_ends_and_settles_with_a_summary(connection: psycopg.Connection, desk: ReplayDesk) -> None:
+def test_following_counts_ends_and_settles_with_a_summary(connection: Connection, desk: ReplayDesk) -> None:
     events(connection, 4)
     batch = desk.dispatch(desk.create(asked()))
     finish(connection, "done", 2)
@@ -235,7 +219,7 @@ def test_following_counts_ends_and_settles_with_a_summary(connection: psycopg.Co
 
 
 def test_rows_that_are_pruned_discarded_or_replayed_once_more_are_counted_for_what_they_were(
-    connection: psycopg.Connection, desk: ReplayDesk
+    connection: Connection, desk: ReplayDesk
 ) -> None:
     ids = events(connection, 3)
     batch = desk.dispatch(desk.create(asked()))
@@ -248,9 +232,7 @@ def test_rows_that_are_pruned_discarded_or_replayed_once_more_are_counted_for_wh
     assert (batch.done, batch.failed_again, batch.discarded) == (1, 1, 1)
 
 
-def test_checks_without_progress_end_in_a_timeout_that_says_how_many(
-    connection: psycopg.Connection, desk: ReplayDesk
-) -> None:
+def test_checks_without_progress_end_in_a_timeout_that_says_how_many(connection: Connection, desk: ReplayDesk) -> None:
     events(connection, 2)
     batch = desk.dispatch(desk.create(asked()))
     for look in range(1, 20):
@@ -267,7 +249,7 @@ def test_checks_without_progress_end_in_a_timeout_that_says_how_many(
     assert audit_counts(connection)["REPLAY_BATCH_SUMMARY"] == 1
 
 
-def test_a_check_that_sees_progress_starts_the_count_again(connection: psycopg.Connection, desk: ReplayDesk) -> None:
+def test_a_check_that_sees_progress_starts_the_count_again(connection: Connection, desk: ReplayDesk) -> None:
     events(connection, 3)
     batch = desk.dispatch(desk.create(asked()))
     for _ in range(3):
@@ -279,7 +261,7 @@ def test_a_check_that_sees_progress_starts_the_count_again(connection: psycopg.C
     assert desk.follow(batch.id).poll_count == 0
 
 
-def test_the_checks_come_after_5_15_15_and_30_seconds(connection: psycopg.Connection, desk: ReplayDesk) -> None:
+def test_the_checks_come_after_5_15_15_and_30_seconds(connection: Connection, desk: ReplayDesk) -> None:
     events(connection, 1)
     batch = desk.dispatch(desk.create(asked()))
 
@@ -300,7 +282,7 @@ def test_the_checks_come_after_5_15_15_and_30_seconds(connection: psycopg.Connec
 
 
 def test_a_cancel_leaves_the_rest_failed_and_what_moved_moved(
-    connection: psycopg.Connection, pool: Database, desk: ReplayDesk
+    connection: Connection, pool: Database, desk: ReplayDesk
 ) -> None:
     events(connection, 100)
     slow = replay_desk(pool, rows_a_step=10)
@@ -313,18 +295,14 @@ def test_a_cancel_leaves_the_rest_failed_and_what_moved_moved(
     batch = slow.dispatch(created, cancel_at_thirty)
     assert (batch.status, batch.replayed, batch.cancelled_by) == (ReplayStatus.CANCELLED, 30, "bob")
     assert statuses(connection) == {"pending": 30, "failed": 70}
-    assert audit_counts(connection) == {
-        "REPLAY_BATCH_ITEM": 30,
-        "REPLAY_CANCELLED": 1,
-        "REPLAY_BATCH_SUMMARY": 1,
-    }
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 30, "REPLAY_CANCELLED": 1, "REPLAY_BATCH_SUMMARY": 1}
     with pytest.raises(Conflict):
         desk.cancel(created.batch.id, BOB, "again")
     with pytest.raises(NotFound):
         desk.cancel(uuid4(), BOB, "what?")
 
 
-def test_only_who_holds_the_lease_moves_a_batch(connection: psycopg.Connection, pool: Database) -> None:
+def test_only_who_holds_the_lease_moves_a_batch(connection: Connection, pool: Database) -> None:
     events(connection, 4)
     desk = replay_desk(pool, "creator", rows_a_step=2)
     created = desk.create(asked())
@@ -346,9 +324,7 @@ def test_only_who_holds_the_lease_moves_a_batch(connection: psycopg.Connection, 
     assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 4}
 
 
-def test_an_error_that_is_no_outage_fails_the_batch_and_says_which(
-    connection: psycopg.Connection, desk: ReplayDesk
-) -> None:
+def test_an_error_that_is_no_outage_fails_the_batch_and_says_which(connection: Connection, desk: ReplayDesk) -> None:
     from outbox.errors import OutboxError
 
     events(connection, 1)
@@ -362,7 +338,7 @@ def test_an_error_that_is_no_outage_fails_the_batch_and_says_which(
     assert statuses(connection) == {"failed": 1}
 
 
-def test_pages_of_replays_follow_each_other_without_gaps(connection: psycopg.Connection, desk: ReplayDesk) -> None:
+def test_pages_of_replays_follow_each_other_without_gaps(connection: Connection, desk: ReplayDesk) -> None:
     ids = events(connection, 5)
     for id in ids:
         desk.replay_one(id, ALICE, "x")

@@ -8,14 +8,15 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.app.reindex import Reindexing, ReplicaDown, ReplicaUnusable, open_reindexing
+from outbox.app.reindex import open_reindexing
 from outbox.embedded import EmbeddedPostgres
-from outbox.ops.reindex import mismatches
-from outbox.ops.reindex.parallel import Spread
-from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy import replica as policy
 from outbox.policy.drift import Kind
 from outbox.ports import Finding, Level
+from outbox.reindex import mismatches
+from outbox.reindex.joining import Reindexing, ReplicaDown, ReplicaUnusable
+from outbox.reindex.parallel import Spread
+from outbox.reindex.verify import VerifyOptions
 from outbox.store import replica as reading
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import Examine

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,16 @@ from outbox.errors import NotPermitted
 from outbox.policy.audit import Actor, Source
 from outbox.ports import Level
 from outbox.store.acts import PostgresDiscards
-from outbox.store.pool import Database
 from outbox.store.queries import queries, topics
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
 from tests.fixtures.desks import Examine
+from tests.fixtures.failures import open_database
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.roles import ROLES, Roles, made_roles
 from tests.integration.test_queries import prepared_text
+
+Connection = psycopg.Connection[Any]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 LETTERS = {"SELECT": "S", "INSERT": "I", "UPDATE": "U", "DELETE": "D"}
@@ -46,7 +47,7 @@ def made(postgres_url: str, migrated_template: str) -> Iterator[Roles]:
 
 
 @pytest.fixture(scope="module")
-def owner(made: Roles) -> Iterator[psycopg.Connection[Any]]:
+def owner(made: Roles) -> Iterator[Connection]:
     with psycopg.connect(made.database, autocommit=True, prepare_threshold=None) as connection:
         yield connection
 
@@ -67,7 +68,7 @@ def table_of(heading: str) -> Matrix:
     return found
 
 
-def rights_on(owner: psycopg.Connection[Any], made: Roles, table: str, role: str) -> str:
+def rights_on(owner: Connection, made: Roles, table: str, role: str) -> str:
     def has(privilege: str) -> str:
         named = {"role": made.name(role), "table": table, "privilege": privilege}
         whole = "select has_table_privilege(%(role)s, %(table)s, %(privilege)s)"
@@ -81,7 +82,7 @@ def rights_on(owner: psycopg.Connection[Any], made: Roles, table: str, role: str
     return " ".join(filter(None, map(has, LETTERS)))
 
 
-def test_every_table_has_exactly_the_rights_of_the_page(owner: psycopg.Connection[Any], made: Roles) -> None:
+def test_every_table_has_exactly_the_rights_of_the_page(owner: Connection, made: Roles) -> None:
     told = table_of("| table | producer |")
     tables = [
         name
@@ -94,9 +95,7 @@ def test_every_table_has_exactly_the_rights_of_the_page(owner: psycopg.Connectio
     assert found == told
 
 
-def test_every_column_of_an_event_has_exactly_the_rights_of_the_page(
-    owner: psycopg.Connection[Any], made: Roles
-) -> None:
+def test_every_column_of_an_event_has_exactly_the_rights_of_the_page(owner: Connection, made: Roles) -> None:
     query = (
         "select column_name, r.role, string_agg(p.letter, ' ' order by p.place)"
         " from information_schema.columns, unnest(%s::text[]) as r (role),"
@@ -111,7 +110,7 @@ def test_every_column_of_an_event_has_exactly_the_rights_of_the_page(
 
 @pytest.mark.parametrize("privilege", ["TRUNCATE", "REFERENCES", "TRIGGER"])
 @pytest.mark.parametrize("role", ROLES)
-def test_no_role_may_reshape_a_table(owner: psycopg.Connection[Any], made: Roles, role: str, privilege: str) -> None:
+def test_no_role_may_reshape_a_table(owner: Connection, made: Roles, role: str, privilege: str) -> None:
     rows = owner.execute(
         "select relname from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'"
         " and has_table_privilege(%s, oid, %s)",
@@ -121,7 +120,7 @@ def test_no_role_may_reshape_a_table(owner: psycopg.Connection[Any], made: Roles
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_role_may_log_in_create_or_become_another_when_it_is_made(owner: psycopg.Connection[Any], role: str) -> None:
+def test_no_role_may_log_in_create_or_become_another_when_it_is_made(owner: Connection, role: str) -> None:
     about = owner.execute(
         "select rolcanlogin, rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication,"
         " exists (select from pg_auth_members where member = r.oid), has_schema_privilege(rolname, 'public', 'CREATE')"
@@ -133,9 +132,7 @@ def test_no_role_may_log_in_create_or_become_another_when_it_is_made(owner: psyc
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_role_may_hand_on_what_it_has_or_switch_off_a_guard(
-    owner: psycopg.Connection[Any], made: Roles, role: str
-) -> None:
+def test_no_role_may_hand_on_what_it_has_or_switch_off_a_guard(owner: Connection, made: Roles, role: str) -> None:
     handed = "select 1 from pg_class, aclexplode(relacl) where grantee = %s::regrole and is_grantable"
     assert owner.execute(handed, [made.name(role)]).fetchall() == []
     with made.connect(role) as connection, pytest.raises(InsufficientPrivilege):
@@ -249,7 +246,7 @@ def work_of(role: str) -> set[tuple[str, str]]:
     return {(topic, name) for topic, names in named for name in names}
 
 
-def may_run(owner: psycopg.Connection[Any], role: str, topic: str, name: str) -> bool:
+def may_run(owner: Connection, role: str, topic: str, name: str) -> bool:
     text = prepared_text(queries(topic)[name]).replace("a_view", "search_documents")
     most = max(map(int, re.findall(r"\$(\d+)", text)), default=0)
     owner.execute(f"prepare this as {text}".encode())
@@ -266,7 +263,7 @@ def may_run(owner: psycopg.Connection[Any], role: str, topic: str, name: str) ->
 
 
 @pytest.mark.parametrize("role", WORK)
-def test_a_role_may_run_every_query_of_its_work(owner: psycopg.Connection[Any], made: Roles, role: str) -> None:
+def test_a_role_may_run_every_query_of_its_work(owner: Connection, made: Roles, role: str) -> None:
     refused = [query for query in sorted(work_of(role)) if not may_run(owner, made.name(role), *query)]
     assert refused == []
 
@@ -380,7 +377,7 @@ def test_a_producer_produces_in_every_way_of_the_contract(roles: Roles) -> None:
             assert connection.execute(statement.encode()).rowcount == 1, remark
 
 
-def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection: psycopg.Connection[Any]) -> None:
+def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection: Connection) -> None:
     from outbox.store.attach.attach import attach
 
     connection.execute("create table articles (id bigint primary key, title text)")
@@ -394,25 +391,6 @@ def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection:
         producer.execute("delete from articles")
     ops = [op for (op,) in connection.execute("select op from search_outbox_events order by seq")]
     assert ops == ["refresh", "refresh", "delete"]
-
-
-def test_a_producer_needs_no_right_on_what_the_query_of_an_attachment_reads(
-    roles: Roles, connection: psycopg.Connection[Any]
-) -> None:
-    from outbox.store.attach.attach import attach
-
-    connection.execute(
-        "create table articles (id bigint, author_id bigint); create table authors (id bigint, name text)"
-    )
-    attach(connection, "authors", entity_type="article", via="select id from articles where author_id = changed.id")
-    producer = sql.Identifier(roles.name("producer"))
-    connection.execute(sql.SQL("grant insert, update, delete, select on authors to {}").format(producer))
-    with roles.connect("producer") as writer:
-        writer.execute("insert into authors values (7, 'x')")
-        writer.execute("update authors set name = 'y'")
-        writer.execute("delete from authors")
-    ops = connection.execute("select op, entity_type from search_outbox_events order by seq").fetchall()
-    assert ops == [("fanout", "article")] * 3
 
 
 # A caller's temporary table must not stand in for one of ours
@@ -438,7 +416,7 @@ ESCALATIONS = [
 
 @pytest.mark.parametrize(("table", "columns", "act"), ESCALATIONS, ids=[row[0] for row in ESCALATIONS])
 def test_a_temporary_table_never_runs_its_trigger_with_the_owners_rights(
-    roles: Roles, connection: psycopg.Connection[Any], table: str, columns: str, act: str
+    roles: Roles, connection: Connection, table: str, columns: str, act: str
 ) -> None:
     connection.execute(INSERTED)
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'x', 'cli')")
@@ -471,7 +449,7 @@ DEFINERS = (
 
 
 @pytest.fixture
-def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+def whole(database: str, connection: Connection) -> Connection:
     """Everything of ours: the optional parts, and an attached table."""
     from outbox.store.attach.attach import attach
 
@@ -481,7 +459,7 @@ def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connect
     return connection
 
 
-def test_every_function_with_the_owners_rights_searches_temporary_tables_last(whole: psycopg.Connection[Any]) -> None:
+def test_every_function_with_the_owners_rights_searches_temporary_tables_last(whole: Connection) -> None:
     """And searches no schema but the catalogue. Every other one of ours that names a path has pg_temp last too."""
     rows = whole.execute(
         "select proname from pg_proc, lateral (select string_agg(c, ';') as path from unnest(proconfig) as c"
@@ -508,7 +486,7 @@ BAITS = [
 
 @pytest.mark.parametrize(("bait", "result", "act"), BAITS, ids=[row[0] for row in BAITS])
 def test_a_function_that_others_create_in_our_schema_never_runs_with_the_owners_rights(
-    whole: psycopg.Connection[Any], stranger: str, bait: str, result: str, act: str
+    whole: Connection, stranger: str, bait: str, result: str, act: str
 ) -> None:
     whole.execute("grant create on schema public to public")
     whole.execute("create sequence caught; grant all on sequence caught to public")  # keeps what is rolled back
@@ -522,7 +500,7 @@ def test_a_function_that_others_create_in_our_schema_never_runs_with_the_owners_
     assert whole.execute("select is_called from caught").fetchone() == (False,)
 
 
-def test_no_function_with_the_owners_rights_is_for_everybody(whole: psycopg.Connection[Any], roles: Roles) -> None:
+def test_no_function_with_the_owners_rights_is_for_everybody(whole: Connection, roles: Roles) -> None:
     """Nor after a restore without privileges, once they are granted anew."""
     judge_definers(whole)
     whole.execute("grant execute on all functions in schema public to public")
@@ -530,7 +508,7 @@ def test_no_function_with_the_owners_rights_is_for_everybody(whole: psycopg.Conn
     judge_definers(whole)
 
 
-def judge_definers(whole: psycopg.Connection[Any]) -> None:
+def judge_definers(whole: Connection) -> None:
     rows = whole.execute(
         f"select d.proname, has_function_privilege('public', d.oid, 'EXECUTE') from ({DEFINERS}) d".encode()
     ).fetchall()
@@ -550,7 +528,7 @@ BAIT = (
 
 
 @pytest.fixture
-def stranger(whole: psycopg.Connection[Any]) -> Iterator[str]:
+def stranger(whole: Connection) -> Iterator[str]:
     """A login that is a member of nothing; its address."""
     name = sql.Identifier(f"{whole.info.dbname}_stranger")
     whole.execute(sql.SQL("create role {} login password 'stranger'").format(name))
@@ -562,9 +540,7 @@ def stranger(whole: psycopg.Connection[Any]) -> Iterator[str]:
         whole.execute(sql.SQL("drop role {}").format(name))
 
 
-def test_no_trigger_function_with_the_owners_rights_can_be_attached_elsewhere(
-    whole: psycopg.Connection[Any], stranger: str
-) -> None:
+def test_no_trigger_function_with_the_owners_rights_can_be_attached_elsewhere(whole: Connection, stranger: str) -> None:
     whole.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'x', 'cli')")
     (event,) = whole.execute(f"{INSERTED} returning id".encode()).fetchone() or (None,)
     whole.execute("update search_outbox_events set status = 'discarded'")
@@ -572,7 +548,7 @@ def test_no_trigger_function_with_the_owners_rights_can_be_attached_elsewhere(
     functions = whole.execute(f"{DEFINERS} and prorettype = 'trigger'::regtype".encode()).fetchall()
     assert len(functions) >= 5
 
-    def tried(who: psycopg.Connection[Any], function: str, level: str) -> None:
+    def tried(who: Connection, function: str, level: str) -> None:
         """Everything that a trigger fires on, so that whatever the function does would be done."""
         with who.transaction():
             who.execute(BAIT)
@@ -594,7 +570,7 @@ def test_no_trigger_function_with_the_owners_rights_can_be_attached_elsewhere(
     assert whole.execute(STATE).fetchone() == before
 
 
-def test_an_operator_cannot_erase_the_trail(roles: Roles, connection: psycopg.Connection[Any]) -> None:
+def test_an_operator_cannot_erase_the_trail(roles: Roles, connection: Connection) -> None:
     def rows() -> list[tuple[Any, ...]]:
         return connection.execute("select action, actor, detail from search_outbox_audit order by id").fetchall()
 
@@ -618,14 +594,12 @@ LIMITS = "select name, setting from pg_settings where name in ({})".format(
 )
 
 
-def audited(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+def audited(connection: Connection) -> list[tuple[Any, ...]]:
     asked = "select action, actor, source, login, detail ->> 'status' from search_outbox_audit order by id"
     return connection.execute(asked.encode()).fetchall()
 
 
-def test_what_is_discarded_or_deleted_by_sql_is_audited_with_its_login(
-    roles: Roles, connection: psycopg.Connection[Any]
-) -> None:
+def test_what_is_discarded_or_deleted_by_sql_is_audited_with_its_login(roles: Roles, connection: Connection) -> None:
     for _ in range(3):
         connection.execute(INSERTED)
     me = roles.name("operator")
@@ -643,9 +617,7 @@ def test_what_is_discarded_or_deleted_by_sql_is_audited_with_its_login(
     assert audited(connection) == [("EVENT_DISCARDED", me, "sql", me, None), deleted, deleted]
 
 
-def test_a_row_that_an_operator_inserts_has_the_operators_login(
-    roles: Roles, connection: psycopg.Connection[Any]
-) -> None:
+def test_a_row_that_an_operator_inserts_has_the_operators_login(roles: Roles, connection: Connection) -> None:
     with roles.connect("operator") as operator:
         operator.execute(
             "insert into search_outbox_audit (action, actor, role, source, login)"
@@ -656,11 +628,10 @@ def test_a_row_that_an_operator_inserts_has_the_operators_login(
     assert audited(connection) == [("PAUSED", "alice", "console", roles.name("operator"), None)]
 
 
-def test_what_the_program_discards_is_audited_once(roles: Roles, connection: psycopg.Connection[Any]) -> None:
+def test_what_the_program_discards_is_audited_once(roles: Roles, connection: Connection) -> None:
     made = connection.execute(f"{INSERTED} returning id".encode()).fetchone()
     assert made is not None
-    with closing(Database(roles.url("operator"), size=1, application="test")) as pool:
-        pool.open()
+    with open_database(roles.url("operator"), size=1) as pool:
         assert PostgresDiscards(pool).discard(made[0], Actor("alice", Source.CLI), "why") is not None
     assert audited(connection) == [("EVENT_DISCARDED", "alice", "cli", roles.name("operator"), None)]
 
@@ -746,12 +717,11 @@ def test_one_without_the_right_to_make_roles_sees_what_to_run_and_everything_els
 
 
 def test_a_missing_right_is_reported_as_such_and_not_as_a_wrong_schema(roles: Roles) -> None:
-    database = Database(roles.url("reader"), size=1)
-    database.open()
-    try:
-        with pytest.raises(NotPermitted) as refused, database.connection() as connection:
-            connection.execute("delete from search_outbox_events")
-    finally:
-        database.close()
+    with (
+        open_database(roles.url("reader"), size=1) as database,
+        pytest.raises(NotPermitted) as refused,
+        database.connection() as connection,
+    ):
+        connection.execute("delete from search_outbox_events")
     assert "permission denied" in refused.value.detail
     assert "docs/security.md" in str(refused.value)

@@ -1,7 +1,7 @@
 """Counts by type reach search_outbox_rollup, add up over daemons, survive an outage and stay bounded."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -17,11 +17,8 @@ from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
-def store(database: str) -> Iterator[PostgresRollup]:
-    pool = Database(database, size=2)
-    pool.open()
-    yield PostgresRollup(pool)
-    pool.close()
+def store(pool: Database) -> PostgresRollup:
+    return PostgresRollup(pool)
 
 
 def settled(by_type: Mapping[RollupKey, int]) -> facts.BatchSettled:

@@ -81,12 +81,7 @@ def run(lane: Lane, queue: EventTable) -> None:
 
 
 def test_hostile_values_reach_no_statement_and_make_no_index(
-    wire: Wire,
-    queue: EventTable,
-    es: Elasticsearch,
-    index: str,
-    sent: list[str],
-    outbox_here: Outbox,
+    wire: Wire, queue: EventTable, es: Elasticsearch, index: str, sent: list[str], outbox_here: Outbox
 ) -> None:
     queue.connection.execute(
         "create view search_documents as"

@@ -17,11 +17,14 @@ from outbox.store.schema.migrate import migrate
 from outbox.telemetry.backlog import BacklogSampler
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
+Connection = psycopg.Connection[Any]
+
 NAMED = {
     "most": MOST_COUNTED,
     "head": HEAD_ROWS,
     "max_processing": "600 s",
     "entity_types": ["article", "author"],
+    "most_types": None,
 }
 
 
@@ -32,7 +35,7 @@ def backlog(database: str) -> Iterator[PostgresBacklog]:
     reader.close()
 
 
-def insert(connection: psycopg.Connection, count: int = 1, **columns: Any) -> None:
+def insert(connection: Connection, count: int = 1, **columns: Any) -> None:
     """`count` rows; a value that is a tuple holds an SQL expression."""
     given = {"entity_type": "article", "op": "upsert", "payload": "{}", **columns}
     names = ", ".join(given)
@@ -53,7 +56,7 @@ def ahead(interval: str) -> tuple[str]:
     return (f"now() + interval '{interval}'",)
 
 
-def lease(connection: psycopg.Connection, until: str, count: int, entity_type: str = "article") -> None:
+def lease(connection: Connection, until: str, count: int, entity_type: str = "article") -> None:
     """A batch in flight, as a claim writes it."""
     connection.execute(
         "with taken as (update search_outbox_events set status = 'processing',"
@@ -79,7 +82,7 @@ def test_an_empty_table_is_all_zero(backlog: PostgresBacklog) -> None:
     assert backlog.lanes(["article"], counts) == dict.fromkeys(("article", "other"), facts.TypeBacklog(0, 0.0, 0))
 
 
-def test_only_open_rows_count(connection: psycopg.Connection, backlog: PostgresBacklog) -> None:
+def test_only_open_rows_count(connection: Connection, backlog: PostgresBacklog) -> None:
     insert(connection, 4)
     insert(connection, 3, status="done", processed_at=ago("1 hour"))
     insert(connection, 2, status="discarded", processed_at=ago("1 hour"))
@@ -101,7 +104,7 @@ def test_only_open_rows_count(connection: psycopg.Connection, backlog: PostgresB
     ],
 )
 def test_the_oldest_open_row_gives_the_age(
-    connection: psycopg.Connection, backlog: PostgresBacklog, columns: dict[str, Any]
+    connection: Connection, backlog: PostgresBacklog, columns: dict[str, Any]
 ) -> None:
     insert(connection, 1, created_at=ago("1 hour"), **columns)
     insert(connection, 3, created_at=ago("1 minute"))
@@ -109,14 +112,12 @@ def test_the_oldest_open_row_gives_the_age(
     assert backlog.open_counts().oldest_age_seconds == pytest.approx(3_600, abs=30)
 
 
-def test_a_row_from_the_future_has_no_negative_age(connection: psycopg.Connection, backlog: PostgresBacklog) -> None:
+def test_a_row_from_the_future_has_no_negative_age(connection: Connection, backlog: PostgresBacklog) -> None:
     insert(connection, 1, created_at=ahead("1 hour"))
     assert backlog.open_counts().oldest_age_seconds == 0
 
 
-def test_due_leaves_out_what_is_in_flight_and_what_waits(
-    connection: psycopg.Connection, backlog: PostgresBacklog
-) -> None:
+def test_due_leaves_out_what_is_in_flight_and_what_waits(connection: Connection, backlog: PostgresBacklog) -> None:
     insert(connection, 10)
     lease(connection, "1 minute", 4)
     insert(connection, 3, next_retry_at=ahead("1 hour"))
@@ -138,7 +139,7 @@ STUCK = [
 
 @pytest.mark.parametrize(("columns", "stuck", "why"), STUCK, ids=[why for _, _, why in STUCK])
 def test_the_stuck_count_is_the_guide_s(
-    connection: psycopg.Connection, backlog: PostgresBacklog, columns: dict[str, Any], stuck: int, why: str
+    connection: Connection, backlog: PostgresBacklog, columns: dict[str, Any], stuck: int, why: str
 ) -> None:
     insert(connection, 1, status="processing", **columns)
     guide = connection.execute(
@@ -149,9 +150,7 @@ def test_the_stuck_count_is_the_guide_s(
     assert (backlog.open_counts().stuck,) == guide == (stuck,)
 
 
-def test_a_long_queue_takes_what_is_in_flight_from_the_leases(
-    connection: psycopg.Connection, backlog: PostgresBacklog
-) -> None:
+def test_a_long_queue_takes_what_is_in_flight_from_the_leases(connection: Connection, backlog: PostgresBacklog) -> None:
     """Beyond the head of the queue, rows are not read: by-type claims may have leased some there."""
     insert(connection, HEAD_ROWS + 500)
     insert(connection, 20, entity_type="author")
@@ -161,9 +160,7 @@ def test_a_long_queue_takes_what_is_in_flight_from_the_leases(
     assert (counts.lag, counts.inflight, counts.stuck) == (HEAD_ROWS + 520, 25, 5)
 
 
-def test_lanes_are_the_configured_types_and_the_rest_is_other(
-    connection: psycopg.Connection, backlog: PostgresBacklog
-) -> None:
+def test_lanes_are_the_configured_types_and_the_rest_is_other(connection: Connection, backlog: PostgresBacklog) -> None:
     insert(connection, 5, created_at=ago("10 minutes"))
     lease(connection, "1 minute", 2)
     insert(connection, 1, next_retry_at=ahead("1 hour"), created_at=ago("20 minutes"))
@@ -180,10 +177,31 @@ def test_lanes_are_the_configured_types_and_the_rest_is_other(
     assert ages == {"article": 20, "comment": 0, "other": 30}
 
 
+@pytest.mark.parametrize("configured", [(), ("article",)], ids=["none configured", "one configured"])
+def test_types_are_lanes_by_their_declaration_the_first_fifty(
+    connection: psycopg.Connection, backlog: PostgresBacklog, configured: tuple[str, ...]
+) -> None:
+    connection.execute(
+        "insert into search_outbox_entity_types (entity_type, kept_by, declared_by, declared_at)"
+        " select 'type' || n, 'payload', 'test', now() + n * interval '1 second' from generate_series(1, 60) n"
+    )
+    insert(connection, 4, entity_type="type50", created_at=ago("10 minutes"))
+    lease(connection, "1 minute", 1, "type50")
+    insert(connection, 1, entity_type="type50", next_retry_at=ahead("1 hour"), created_at=ago("20 minutes"))
+    insert(connection, 1, entity_type="type50", abandoned_count=1)
+    insert(connection, 2, entity_type="type51", created_at=ago("30 minutes"))
+    lanes = backlog.lanes(configured, backlog.open_counts())
+    assert list(lanes) == [*configured, *(f"type{n}" for n in range(1, 51)), "other"]
+    seen = {name: (lane.lag, lane.due) for name, lane in lanes.items() if lane.lag}
+    assert seen == {"type50": (6, 4), "other": (2, 2)}
+    assert round(lanes["type50"].oldest_age_seconds / 60) == 20
+    assert round(lanes["other"].oldest_age_seconds / 60) == 30
+
+
 # What it costs
 
 
-def plan_of(connection: psycopg.Connection, query: LiteralString) -> dict[str, Any]:
+def plan_of(connection: Connection, query: LiteralString) -> dict[str, Any]:
     with connection.transaction():
         for name, setting in SETTINGS.items():
             connection.execute("select set_config(%s, %s, true)", [name, setting])
@@ -200,18 +218,19 @@ def scans(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from scans(child)
 
 
-@pytest.mark.parametrize("analyzed", [False, True], ids=["before analyze", "after analyze"])
-def test_done_rows_cost_the_sampler_nothing(database: str, connection: psycopg.Connection, analyzed: bool) -> None:
+def test_done_rows_cost_the_sampler_nothing(database: str, connection: Connection) -> None:
     migrate(database, by_type=True)
     insert(connection, 100_000, status="done", processed_at=ago("1 hour"), payload=json.dumps({"t": "x" * 200}))
     insert(connection, 1_000)
     insert(connection, 100, next_retry_at=ahead("1 hour"))
     insert(connection, 100, abandoned_count=1)
     insert(connection, 100, status="failed", failed_at=ago("1 hour"), error_reason="connect")
-    if analyzed:
-        connection.execute("analyze search_outbox_events")
-    for name in ("sample_backlog", "sample_failed", "sample_lanes", "oldest_of_other_types"):
-        plan = plan_of(connection, queries("inspection")[name])
+    queried = ("sample_backlog", "sample_failed", "sample_lanes", "oldest_of_other_types", "open_by_type")
+    for name in (*queried, "analyze", *queried):
+        if name == "analyze":
+            connection.execute("analyze search_outbox_events")
+            continue
+        plan = plan_of(connection, {**queries("inspection"), **queries("overview")}[name])
         used = list(scans(plan))
         assert used, name
         assert {node["Node Type"] for node in used} <= {"Index Scan", "Index Only Scan"}, name
@@ -234,7 +253,7 @@ class Heard:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
 
-def test_the_loop_samples_at_once_and_again(database: str, connection: psycopg.Connection) -> None:
+def test_the_loop_samples_at_once_and_again(database: str, connection: Connection) -> None:
     heard, stop = Heard(), threading.Event()
     sampler = BacklogSampler(PostgresBacklog(database), heard, ["article"], interval_seconds=0.05)
     thread = threading.Thread(target=sampler.run, args=(stop,))
@@ -252,9 +271,7 @@ def test_the_loop_samples_at_once_and_again(database: str, connection: psycopg.C
     assert heard.of(facts.Beat)
 
 
-def test_a_sample_that_takes_too_long_is_missed_and_the_connection_stays(
-    database: str, connection: psycopg.Connection
-) -> None:
+def test_a_sample_that_takes_too_long_is_missed_and_the_connection_stays(database: str, connection: Connection) -> None:
     reader = PostgresBacklog(database, time_limit_seconds=0.2)
     with psycopg.connect(database) as blocker:
         blocker.execute("lock table search_outbox_events in access exclusive mode")
@@ -269,7 +286,7 @@ def test_a_sample_that_takes_too_long_is_missed_and_the_connection_stays(
     reader.close()
 
 
-def test_a_broken_connection_is_said_and_opened_again(database: str, connection: psycopg.Connection) -> None:
+def test_a_broken_connection_is_said_and_opened_again(database: str, connection: Connection) -> None:
     reader = PostgresBacklog(database)
     heard = Heard()
     sampler = BacklogSampler(reader, heard)

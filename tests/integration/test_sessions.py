@@ -15,7 +15,6 @@ from psycopg import sql
 
 from outbox.errors import OutboxError
 from outbox.facts import DatabaseLost
-from outbox.ops.reindex.verify import VerifyOptions
 from outbox.store.pool import Database, connect
 from tests.fixtures.commands import call
 from tests.fixtures.joined import JoinedWorld
@@ -173,14 +172,6 @@ def test_a_statement_runs_read_committed_and_commits_by_itself(queue: EventTable
         connection.execute("create table mine (n int)")
         assert queue.value("select count(*) from pg_class where relname = 'mine'") == 0
     assert queue.value("select count(*) from mine") == 0
-
-
-def test_verify_runs_in_process_whatever_the_variables_say(
-    world: TextualWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in SHELL.items():
-        monkeypatch.setenv(name, value)
-    assert world.reindexing().verify.run(VerifyOptions(rate=0)).report.drift == 0
 
 
 @pytest.mark.parametrize("how", [{"read_only": True}, {"snapshot": True}])

@@ -1,7 +1,5 @@
 """Settling on real PostgreSQL: every column that a verdict writes, attempts kept apart, and a reply that is lost."""
 
-import json
-
 import psycopg
 import pytest
 
@@ -131,15 +129,6 @@ def test_texts_of_all_kinds_survive_a_settle(queue: EventTable) -> None:
     assert (queue.row(id).error, queue.row(id).error_detail) == (error, {"e": error})
 
 
-def test_settling_closes_the_lease_in_the_same_statement(queue: EventTable) -> None:
-    queue.produce()
-    assert queue.leases() == 0
-    claimed = queue.claim()
-    assert queue.leases() == 1
-    queue.store().settle(claimed.token, [(claimed.events[0].id, RetryLater(1.0, BUSY))])
-    assert queue.leases() == 0
-
-
 class LosesReplies:
     """The real store, whose connection breaks right after the commit of so many settles."""
 
@@ -233,18 +222,3 @@ def test_settle_and_claim_do_not_wait_for_the_disk_and_replay_would(queue: Event
     store.settle(claimed.token, [(claimed.events[0].id, DONE)])
     with psycopg.connect(database) as other:
         assert other.execute("show synchronous_commit").fetchone() == ("on",)
-
-
-def test_a_batch_of_five_hundred_mixed_verdicts_is_one_statement(queue: EventTable) -> None:
-    queue.produce_many(500, payload=json.dumps({"t": "x" * 400}))
-    store = queue.store()
-    claimed = queue.claim(store)
-    verdicts: list[Settlement] = [
-        DONE,
-        RetryLater(60.0, BUSY),
-        Failed(REFUSED, DeadReason.NON_RETRYABLE),
-        Released("x"),
-    ]
-    settled = store.settle(claimed.token, [(event.id, verdicts[n % 4]) for n, event in enumerate(claimed.events)])
-    assert (settled.kept, list(settled.lost)) == (500, [])
-    assert queue.counts() == {"done": 125, "pending": 250, "failed": 125}

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -22,6 +23,7 @@ from outbox.ops import settling
 from outbox.policy.event import Status
 from outbox.policy.settle import DONE
 from outbox.ports import EntityWait
+from outbox.store.pool import Database
 from outbox.store.schema.migrate import migrate, status
 from tests.fixtures.console import Served
 from tests.fixtures.producers import ANYWHERE
@@ -153,8 +155,9 @@ def test_a_forked_process_opens_a_connection_of_its_own(queue: EventTable, datab
 
 
 def test_a_database_that_is_down_is_reported_at_about_the_end_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The grace is short here, and the pool's own time limit is not: which of the two ended it is seen."""
+    """The grace is shorter here than the pool's own time limit: which of the two ended it is seen."""
     monkeypatch.setattr(settling, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("outbox.app.settling.Database", partial(Database, timeout_seconds=1.5))
     with Outbox(ANYWHERE) as outbox, pytest.raises(DatabaseDown, match=r"no answer within 0\.2 s"):
         outbox.wait(uuid4(), 0.2)
 

@@ -11,7 +11,7 @@ from elasticsearch import Elasticsearch
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import DatabaseDown
 from outbox.ports import Level
-from outbox.store.pool import Database, connect
+from outbox.store.pool import Database, connect, fetch_rows
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import Examine
 from tests.fixtures.pgbouncer import Pgbouncer
@@ -90,7 +90,8 @@ def test_what_writes_connects_to_the_primary_whatever_the_url_asks_for(
 ) -> None:
     url = on(database, standby, primary, **({"target_session_attrs": wish} if wish else {}))
     pool = open_pool(stack, url)
-    assert [dict(row) for row in pool.rows("select pg_is_in_recovery() as standby")] == [{"standby": False}]
+    with pool.connection() as connection:
+        assert fetch_rows(connection, "select pg_is_in_recovery() as standby") == [{"standby": False}]
     with connect(url) as connection:
         assert connection.execute("select pg_is_in_recovery()").fetchone() == (False,)
 
@@ -102,9 +103,10 @@ def test_one_host_that_is_a_standby_is_an_outage_at_once_and_not_for_comparisons
     with pytest.raises(DatabaseDown, match="read-only"):
         connect(url)
     pool = open_pool(stack, url)
-    with pytest.raises(DatabaseDown):
-        pool.rows("select 1 as one")
-    assert open_pool(stack, url, may_be_standby=True).rows("select 1 as one")
+    with pytest.raises(DatabaseDown), pool.connection() as connection:
+        connection.execute("select 1")
+    with open_pool(stack, url, may_be_standby=True).connection() as connection:
+        assert connection.execute("select 1").fetchone()
     with Pgbouncer.temporary(server_url=url) as pooler:
         with pytest.raises(DatabaseDown, match="read-only"):
             connect(pooler.before(url))

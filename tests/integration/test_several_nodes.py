@@ -24,7 +24,7 @@ from outbox.sink.nodes import Nodes
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import EventTable
-from tests.fixtures.scripted import Request, answer, scripted, silent_server
+from tests.fixtures.scripted import Request, Script, ScriptedServer, answer, scripted, silent_server
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 DEADLINE_SECONDS = 1.0
@@ -163,6 +163,21 @@ def away(_: Request) -> bytes:
     return answer(503, b"no upstream", headers="", kind="text/plain")
 
 
+def slow(released: threading.Event) -> Callable[[Request], bytes]:
+    """Up, and answering nothing else before it is released."""
+
+    def reply(request: Request) -> bytes:
+        if request.path != "/":
+            released.wait(PATIENCE_SECONDS)
+        return node()(request)
+
+    return reply
+
+
+def break_off(request: Request) -> bytes:
+    return node()(request) if request.path == "/" else b""
+
+
 def refusing(status: int, _: Request) -> bytes:
     return answer(status, b"{}", headers="")
 
@@ -181,6 +196,19 @@ def elastic_at(*urls: str, **settings: Any) -> Iterator[tuple[Elastic, list[Fact
         yield elastic, facts
     finally:
         elastic.close()
+
+
+@contextmanager
+def two_nodes(
+    one: Script, two: Script, bulk: Script = taken, **settings: Any
+) -> Iterator[tuple[ScriptedServer, ScriptedServer, Elastic, list[Fact]]]:
+    """All that they reply but to a bulk is `one` and `two`."""
+    with (
+        scripted(bulk, one) as first,
+        scripted(bulk, two) as second,
+        elastic_at(first.url, second.url, **settings) as (elastic, facts),
+    ):
+        yield first, second, elastic, facts
 
 
 def write_one(elastic: Elastic, times: int = 1) -> list[object]:
@@ -202,7 +230,7 @@ def test_a_node_that_answers_503_where_another_accepts_is_left_out(other: Callab
 
 
 def test_where_all_answer_503_it_is_the_reply_as_with_one_address() -> None:
-    with scripted(away, node()) as one, scripted(away, node()) as two, elastic_at(one.url, two.url) as (elastic, facts):
+    with two_nodes(node(), node(), bulk=away) as (one, two, elastic, facts):
         (outcome,) = write_one(elastic)
         assert isinstance(outcome, Failure)
         assert outcome.reason is Reason.ES_5XX
@@ -211,12 +239,8 @@ def test_where_all_answer_503_it_is_the_reply_as_with_one_address() -> None:
 
 
 def test_a_document_that_breaks_connections_takes_no_node_out() -> None:
-    def break_off(_: Request) -> bytes:
-        return b""
-
-    with scripted(break_off, node()) as one, scripted(break_off, node()) as two:
-        with elastic_at(one.url, two.url) as (elastic, facts):
-            (outcome,) = write_one(elastic)
+    with two_nodes(node(), node(), bulk=lambda _: b"") as (one, two, elastic, facts):
+        (outcome,) = write_one(elastic)
         assert isinstance(outcome, Failure)
         assert (outcome.reason, outcome.whole) == (Reason.CONNECT, False)
         assert not facts
@@ -325,11 +349,7 @@ NOT_INITIALISED = b"OpenSearch Security not initialized."
     ],
 )
 def test_what_is_no_node_of_a_cluster_gets_nothing(second: Callable[[Request], bytes], said: str) -> None:
-    with (
-        scripted(taken, node()) as good,
-        scripted(taken, second) as bad,
-        elastic_at(good.url, bad.url) as (elastic, facts),
-    ):
+    with two_nodes(node(), second) as (good, bad, elastic, facts):
         assert write_one(elastic, 4) == [WRITTEN] * 4
         assert not bad.bulks
         (fact,) = [fact for fact in facts if isinstance(fact, NodeLeftOut)]
@@ -343,11 +363,7 @@ def test_a_node_whose_cluster_nobody_may_ask_for_or_that_is_busy_stays_in_use(st
     def closed(request: Request) -> bytes:
         return refusing(status, request) if request.path == "/" else node()(request)
 
-    with (
-        scripted(taken, node()) as one,
-        scripted(taken, closed) as two,
-        elastic_at(one.url, two.url) as (elastic, facts),
-    ):
+    with two_nodes(node(), closed) as (_, two, elastic, facts):
         assert write_one(elastic, 4) == [WRITTEN] * 4
         assert two.bulks
         assert not facts
@@ -359,11 +375,7 @@ def test_nodes_of_different_clusters_get_nothing_at_all_and_are_named() -> None:
     def changing(request: Request) -> bytes:
         return node(cluster)(request)
 
-    with (
-        scripted(taken, node("one")) as one,
-        scripted(taken, changing) as two,
-        elastic_at(one.url, two.url) as (elastic, _),
-    ):
+    with two_nodes(node("one"), changing) as (one, two, elastic, _):
         outcomes = write_one(elastic, 3)
         last = outcomes[-1]
         assert isinstance(last, Failure)
@@ -407,11 +419,8 @@ FIRST, SECOND = (b'{"things":{"settings":{"index.uuid":"%b"}}}' % name for name 
 def test_where_nobody_may_ask_for_the_cluster_the_targets_are_compared(
     settings: tuple[bytes, bytes], level: Level | None, said: str
 ) -> None:
-    with (
-        scripted(taken_unnamed, closed(settings[0])) as one,
-        scripted(taken_unnamed, closed(settings[1])) as two,
-        elastic_at(one.url, two.url, product="opensearch", index="things") as (elastic, _),
-    ):
+    both = (closed(settings[0]), closed(settings[1]))
+    with two_nodes(*both, bulk=taken_unnamed, product="opensearch", index="things") as (one, two, elastic, _):
         outcomes = write_one(elastic, 4)
         if level is Level.BAD:
             assert all(isinstance(outcome, Failure) and outcome.reason is Reason.ES_CONFIG for outcome in outcomes)
@@ -430,11 +439,7 @@ def test_a_target_that_was_made_anew_or_swapped_is_no_other_cluster() -> None:
     def reply(request: Request) -> bytes:
         return closed(settings)(request)
 
-    with (
-        scripted(taken_unnamed, reply) as one,
-        scripted(taken_unnamed, reply) as two,
-        elastic_at(one.url, two.url, product="opensearch", index="things") as (elastic, _),
-    ):
+    with two_nodes(reply, reply, bulk=taken_unnamed, product="opensearch", index="things") as (_, _, elastic, _):
         assert write_one(elastic, 2) == [WRITTEN] * 2
         settings = SECOND
         assert isinstance(elastic.node, Nodes)
@@ -443,14 +448,7 @@ def test_a_target_that_was_made_anew_or_swapped_is_no_other_cluster() -> None:
 
 
 def test_what_may_have_been_applied_is_sent_again_only_if_that_changes_nothing() -> None:
-    def break_off(request: Request) -> bytes:
-        return node()(request) if request.path == "/" else b""
-
-    with (
-        scripted(taken, break_off) as one,
-        scripted(taken, node()) as two,
-        elastic_at(one.url, two.url) as (elastic, _),
-    ):
+    with two_nodes(break_off, node()) as (_, two, elastic, _):
         read = [elastic.call("GET", "/things/_alias") for _ in range(2)]
         assert [reply.status for reply in read if isinstance(reply, Reply)] == [200, 200]
         before = len(two.requests)
@@ -461,14 +459,7 @@ def test_what_may_have_been_applied_is_sent_again_only_if_that_changes_nothing()
 
 @pytest.mark.parametrize("path", ["/things/_pit?keep_alive=2m", "/things/_search/point_in_time?keep_alive=2m"])
 def test_a_point_in_time_is_opened_at_another_node_where_one_does_not_answer(path: str) -> None:
-    def break_off(request: Request) -> bytes:
-        return node()(request) if request.path == "/" else b""
-
-    with (
-        scripted(taken, break_off) as one,
-        scripted(taken, node()) as two,
-        elastic_at(one.url, two.url) as (elastic, _),
-    ):
+    with two_nodes(break_off, node()) as (_, _, elastic, _):
         replies = [elastic.call("POST", path) for _ in range(2)]
         assert [reply.status for reply in replies if isinstance(reply, Reply)] == [200, 200]
 
@@ -482,16 +473,7 @@ def test_a_node_that_hangs_from_the_start_costs_nothing_but_time() -> None:
 def test_a_read_that_one_node_is_too_slow_for_is_answered_by_another_and_both_stay_in_use() -> None:
     released = threading.Event()
 
-    def slow(request: Request) -> bytes:
-        if request.path != "/":
-            released.wait(PATIENCE_SECONDS)
-        return node()(request)
-
-    with (
-        scripted(taken, slow) as one,
-        scripted(taken, node()) as two,
-        elastic_at(one.url, two.url) as (elastic, facts),
-    ):
+    with two_nodes(slow(released), node()) as (_, _, elastic, facts):
         try:
             replies = [elastic.call("GET", "/things/_alias", seconds=3.0) for _ in range(2)]
         finally:
@@ -503,12 +485,7 @@ def test_a_read_that_one_node_is_too_slow_for_is_answered_by_another_and_both_st
 def test_a_read_that_no_node_answers_in_time_costs_no_attempt_while_one_is_left_out() -> None:
     released = threading.Event()
 
-    def slow(request: Request) -> bytes:
-        if request.path != "/":
-            released.wait(PATIENCE_SECONDS)
-        return node()(request)
-
-    with scripted(taken, slow) as up, elastic_at(up.url, NOBODY) as (elastic, _):
+    with scripted(taken, slow(released)) as up, elastic_at(up.url, NOBODY) as (elastic, _):
         try:
             (outcome,) = ElasticSink(elastic).write([BulkAction("things", "a", 1, None, b"{}")], 0.3).outcomes
         finally:
@@ -518,9 +495,6 @@ def test_a_read_that_no_node_answers_in_time_costs_no_attempt_while_one_is_left_
 
 
 def test_a_read_that_breaks_at_two_nodes_is_answered_by_the_third() -> None:
-    def break_off(request: Request) -> bytes:
-        return node()(request) if request.path == "/" else b""
-
     with (
         scripted(taken, break_off) as one,
         scripted(taken, break_off) as two,

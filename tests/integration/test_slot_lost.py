@@ -13,8 +13,8 @@ from outbox.ops.doctor.event_log import event_log
 from outbox.ports import Finding, Level
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.doctor import PostgresDoctor
-from outbox.store.pool import Database
 from outbox.store.schema.migrate import migrate, turn_log_off
+from tests.fixtures.failures import open_database
 from tests.fixtures.servers import POSTGRES_SETTINGS, in_memory
 
 SLOT = "outbox_log"
@@ -45,13 +45,9 @@ def sample(server: str) -> SlotSample | None:
 
 
 def problems(server: str) -> list[Finding]:
-    pool = Database(server, size=1, application="test")
-    pool.open()
-    try:
+    with open_database(server, size=1) as pool:
         found = event_log(PostgresDoctor(pool, "search_documents", server).event_log(SLOT), SLOT, 3)
         return [finding for finding in found if finding.name == "slot" and finding.level is not Level.OK]
-    finally:
-        pool.close()
 
 
 def write_segment(log: psycopg.Connection[Any]) -> None:

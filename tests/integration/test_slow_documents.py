@@ -243,10 +243,7 @@ def test_a_view_that_gets_ids_which_name_no_documents_releases_its_events_and_sa
     looked_up, payload = articles.fill("y", first=2)[0], articles.queue.produce("p", entity_type="note")
     articles.worker.run()
     row = articles.queue.row(looked_up)
-    assert (articles.state(looked_up), articles.state(payload)[0]) == (
-        ("pending", 0, "documents_unavailable"),
-        "done",
-    )
+    assert (articles.state(looked_up), articles.state(payload)[0]) == (("pending", 0, "documents_unavailable"), "done")
     assert told in row.error
     with pytest.raises(DocumentsUnavailable):
         articles.documents.load([Wanted(UUID(int=1), "article", "2")])

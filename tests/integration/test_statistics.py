@@ -12,19 +12,13 @@ from outbox.policy.inputs import BadRequest, EventFilter
 from outbox.store.failures import PostgresFailures, PostgresRollup, PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.queries import queries
-from tests.fixtures.failures import events, open_database
+from tests.fixtures.failures import events
 from tests.fixtures.postgres import fresh_database
 
-
-@pytest.fixture
-def pool(database: str) -> Iterator[Database]:
-    with open_database(database) as opened:
-        yield opened
+Connection = psycopg.Connection[Any]
 
 
-def test_failed_rows_are_counted_by_type_reason_and_failure_type(
-    connection: psycopg.Connection, pool: Database
-) -> None:
+def test_failed_rows_are_counted_by_type_reason_and_failure_type(connection: Connection, pool: Database) -> None:
     events(connection, 3, entity_type="page", reason="connect")
     events(connection, 2, reason="too_large", prefix="b", age="3 hours")
     events(connection, 1, reason="something_of_the_guide", prefix="c")
@@ -61,9 +55,7 @@ def test_what_became_of_events_comes_from_the_roll_up(pool: Database) -> None:
     assert hour.outcomes == {"done": 7, "failed": 3}
 
 
-def test_the_roll_up_is_compacted_into_hours_without_losing_a_count(
-    connection: psycopg.Connection, pool: Database
-) -> None:
+def test_the_roll_up_is_compacted_into_hours_without_losing_a_count(connection: Connection, pool: Database) -> None:
     connection.execute(
         "insert into search_outbox_rollup (bucket, span, entity_type, outcome, n)"
         " select date_trunc('minute', now()) - n * interval '1 minute', 'minute', 'page', 'done', 2"
@@ -81,7 +73,7 @@ def test_the_roll_up_is_compacted_into_hours_without_losing_a_count(
     assert statistics.forget(timedelta(hours=100), 1_000) == 0
 
 
-def test_groups_say_what_failed_how_often_and_since_when(connection: psycopg.Connection, pool: Database) -> None:
+def test_groups_say_what_failed_how_often_and_since_when(connection: Connection, pool: Database) -> None:
     events(connection, 3, fingerprint="aaaaaaaaaaaaaaaa", age="2 hours")
     events(connection, 1, fingerprint="aaaaaaaaaaaaaaaa", entity_type="page", prefix="p", age="30 hours")
     events(connection, 2, fingerprint="bbbbbbbbbbbbbbbb", reason="connect", prefix="c")
@@ -101,9 +93,7 @@ def test_groups_say_what_failed_how_often_and_since_when(connection: psycopg.Con
     assert [group.count for group in desk.groups(EventFilter(fingerprint="none"))] == [1]
 
 
-def test_a_preview_pages_without_duplicates_in_the_order_of_the_replay(
-    connection: psycopg.Connection, pool: Database
-) -> None:
+def test_a_preview_pages_without_duplicates_in_the_order_of_the_replay(connection: Connection, pool: Database) -> None:
     ids = events(connection, 7)
     desk = FailureDesk(PostgresFailures(pool))
     pages = [desk.preview(EventFilter(), page, 3) for page in (1, 2, 3)]
@@ -116,17 +106,14 @@ def test_a_preview_pages_without_duplicates_in_the_order_of_the_replay(
 
 
 @pytest.fixture(scope="module")
-def many(postgres_url: str, migrated_template: str) -> Iterator[psycopg.Connection]:
+def many(postgres_url: str, migrated_template: str) -> Iterator[Connection]:
     """60,000 done, 3,000 failed in 40 groups, 2,000 open: enough for the planner to have a choice. It is only read."""
-    with (
-        fresh_database(postgres_url, migrated_template) as url,
-        psycopg.connect(url, autocommit=True) as connection,
-    ):
+    with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
         fill(connection)
         yield connection
 
 
-def fill(connection: psycopg.Connection) -> None:
+def fill(connection: Connection) -> None:
     connection.execute(
         "insert into search_outbox_events (entity_type, entity_id, op, status, processed_at, payload)"
         " select 'block', n::text, 'upsert', 'done', now() - n * interval '1 second', '{}'"
@@ -170,7 +157,7 @@ NAMED: dict[str, Any] = {
         ("failures", "plan_ids"),
     ],
 )
-def test_no_statistic_reads_done_rows(many: psycopg.Connection, topic: str, query: str) -> None:
+def test_no_statistic_reads_done_rows(many: Connection, topic: str, query: str) -> None:
     explain = f"explain (analyze, format json) {queries(topic)[query]}"
     row = many.execute(explain.encode(), NAMED).fetchone()
     assert row is not None

@@ -2,7 +2,6 @@
 
 import time
 import uuid
-from collections import Counter
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -22,7 +21,6 @@ from outbox.facts import (
     StreamSampled,
     Warned,
 )
-from outbox.policy.document import UNREADABLE
 from outbox.policy.outcome import Failure, Reason
 from tests.fixtures.kafka import KafkaDesk, Sent
 from tests.fixtures.sinks import MemorySink
@@ -166,9 +164,7 @@ def test_commits_wait_while_it_is_not_known_whether_what_was_written_counts(grou
         assert len(ground.ids()) == 10, "read and written again"
 
 
-def test_a_member_that_dies_loses_nothing_and_its_successor_sends_again_what_was_not_committed(
-    ground: Ground,
-) -> None:
+def test_a_member_that_dies_loses_nothing_and_its_successor_sends_again_what_was_not_committed(ground: Ground) -> None:
     ground.fill(40)
     with ground.member() as first:
         first.commits.clear()
@@ -318,39 +314,6 @@ def test_reading_stops_when_enough_waits_and_polling_goes_on(ground: Ground) -> 
         assert not member.of(PartitionsRevoked)
         ground.finish(member)
     assert len(ground.ids()) == 400
-
-
-def test_thirty_poison_records_of_every_class_are_each_stored_once_and_stop_nobody(ground: Ground) -> None:
-    bad = [
-        Sent(b"article:1", b"{}", {}, 0),
-        an_event_record("1", 1, value=b"\x00\x00\x00\x00\x01{}", partition=0),
-        an_event_record("1", 1, key=b"1", partition=0),
-        an_event_record("1", 1, id="no uuid", partition=0),
-        an_event_record("1", 1, op="explode", partition=0),
-        an_event_record("1", 1, value=b"[1]", partition=0),
-    ]
-    good = [an_event_record(f"good{n}", 1, partition=0) for n in range(30)]
-    ground.put(*(record for pair in zip(bad * 5, good, strict=True) for record in pair))
-    ground.put(Sent(b"article:1", None, {}, 0))
-    with ground.member() as member:
-        ground.finish(member)
-    assert (len(ground.records.rows), len(ground.ids())) == (30, 30)
-    classes = [row.event.op.removeprefix(UNREADABLE) for row in ground.records.rows.values()]
-    assert Counter(classes) == dict.fromkeys(
-        [
-            "header id is missing",
-            "the value is in a schema registry's envelope",
-            "the key is not entity_type:entity_id",
-            "id is not a uuid",
-            "explode",
-            "upsert",  # its payload is no document
-        ],
-        5,
-    )
-    ground.desk.commit(ground.group, ground.topic, {0: 0})
-    with ground.member() as member:
-        ground.finish(member)
-    assert len(ground.records.rows) == 30
 
 
 def test_what_compaction_removed_is_no_gap_and_its_tombstones_pass(kafka: KafkaDesk) -> None:

@@ -10,12 +10,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from outbox.embedded import EmbeddedKafka, EmbeddedKafkaCluster
+from outbox.embedded import EmbeddedKafka
 from outbox.facts import Beat, StreamFault
 from outbox.kafka import consumer as reading
 from outbox.kafka.consumer import StreamReader
 from outbox.telemetry.beats import DEFAULT_LIMIT_SECONDS
 from tests.fixtures.kafka import KafkaDesk
+from tests.fixtures.kafka_cluster import EmbeddedKafkaCluster
 from tests.fixtures.servers import KAFKA_SETTINGS, in_memory
 from tests.fixtures.streaming import GroupMember
 from tests.fixtures.waiting import eventually

@@ -54,12 +54,7 @@ def only(found: dict[str, list[Finding]], name: str) -> Finding:
 
 
 def test_a_member_that_is_no_worker_of_this_database_takes_events_away(
-    kafka: KafkaDesk,
-    topic: str,
-    group: str,
-    given: dict[str, str],
-    examine: Examine,
-    connection: psycopg.Connection,
+    kafka: KafkaDesk, topic: str, group: str, given: dict[str, str], examine: Examine, connection: psycopg.Connection
 ) -> None:
     settings = KafkaSettings(bootstrap_servers=kafka.url, topic=topic, group=group)
     kafka.produce(topic, [an_event_record("1", 1)])
@@ -137,7 +132,7 @@ class Connect(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def connect_url() -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Connect) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
@@ -213,7 +208,7 @@ def test_a_reply_of_connect_without_end_is_cut(monkeypatch: pytest.MonkeyPatch, 
             """Not on the terminal."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), WithoutEnd) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         try:
             began = time.monotonic()
             with pytest.raises(ConnectDown, match="or for too long"):

@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from outbox.config import KafkaSettings
+from outbox.kafka import offsets as asking
 from outbox.kafka.offsets import KafkaOffsets
 from outbox.ops.status import read_stream
 from tests.fixtures.console import StartConsole
@@ -58,7 +59,10 @@ def test_the_console_shows_topic_group_and_every_partition(
     assert page.count('<th scope="row" class="num">') == len(stream["partitions"])
 
 
-def test_a_broker_that_is_down_is_said_and_the_rest_is_shown(start_console: StartConsole) -> None:
+def test_a_broker_that_is_down_is_said_and_the_rest_is_shown(
+    start_console: StartConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.5)
     nobody = f"127.0.0.1:{find_free_port()}"
     console = start_console(OUTBOX_SOURCE="kafka", KAFKA_BOOTSTRAP_SERVERS=nobody, KAFKA_TOPIC="events")
     seen = console.client.get("/api/v1/ops").json()

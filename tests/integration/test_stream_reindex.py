@@ -9,14 +9,14 @@ from uuid import uuid4
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.app.reindex import copies_of_rebuilds
 from outbox.config import Settings
 from outbox.kafka import stream_mark
-from outbox.ops.reindex import comparison, mismatches
-from outbox.ops.reindex.rebuild_steps import OutOfSight
-from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.policy.reindex import Rebuild
+from outbox.reindex import comparison, mismatches
+from outbox.reindex.joining import copies_of_rebuilds
+from outbox.reindex.rebuild_steps import OutOfSight
+from outbox.reindex.verify import Verification, VerifyOptions
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import NeedsEntityIndex

@@ -90,13 +90,6 @@ def test_a_suspect_that_waits_for_a_retry_is_not_claimed_before_it_is_due(queue:
     assert len(queue.claim(suspects=1).events) == 1
 
 
-def test_pending_by_hand_and_replay_forget_the_deaths(queue: EventTable) -> None:
-    id = queue.produce(abandoned_count=6, status="failed", attempts=6)
-    queue.connection.execute("update search_outbox_events set status = 'pending' where id = %s", [id])
-    (event,) = queue.claim().events
-    assert (event.abandoned_count, event.attempts) == (0, 1)
-
-
 def test_a_clean_release_is_no_death(queue: EventTable) -> None:
     queue.produce()
     store = queue.store()

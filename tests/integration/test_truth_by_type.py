@@ -8,9 +8,9 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.app.operations import operations
-from outbox.ops.reindex import mismatches
-from outbox.ops.reindex.rebuild_steps import WouldLose
-from outbox.ops.reindex.verify import VerifyOptions
+from outbox.reindex import mismatches
+from outbox.reindex.rebuild_steps import WouldLose
+from outbox.reindex.verify import VerifyOptions
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, RebuildWorld

@@ -13,13 +13,19 @@ from outbox.policy.drift import Key
 from outbox.store.pool import Database
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
-from tests.fixtures.queue import EventTable
+from tests.fixtures.queue import EventTable, fresh_queue
 
 ROWS = 20_000
 
 
-@pytest.fixture
-def truth(queue: EventTable) -> PostgresTruth:
+@pytest.fixture(scope="module")
+def truth(postgres_url: str, migrated_template: str) -> Iterator[PostgresTruth]:
+    """Of one database for all: nothing here is written."""
+    with fresh_queue(postgres_url, migrated_template) as queue:
+        yield filled(queue)
+
+
+def filled(queue: EventTable) -> PostgresTruth:
     migrate(queue.url, by_entity=True)
     queue.connection.execute(
         b"create table articles (id bigint primary key, title text);"

@@ -9,12 +9,11 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.app import naming
 from outbox.app.entity_types import IndexedDocuments
 from outbox.ops.entity_types import HasDocuments, TypesDesk
 from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
-from outbox.sink.scan import ElasticScan
+from outbox.reindex.scan import ElasticScan
 from outbox.store.acts import PostgresEventWriter
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.schema import declaring
@@ -55,7 +54,7 @@ class Moving(World):
     def types(self, fuse: list[int] | None = None) -> TypesDesk:
         store: Any = PostgresEntityTypes(self.queue.pool())
         documents: Any = IndexedDocuments(
-            self.reindexing(), ElasticScan(self.elastic), naming(self.settings), PostgresEventWriter(self.queue.pool())
+            self.reindexing(), ElasticScan(self.elastic), self.settings.naming, PostgresEventWriter(self.queue.pool())
         )
         if fuse is not None:
             store, documents = Mortal(store, fuse), Mortal(documents, fuse)

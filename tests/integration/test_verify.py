@@ -7,11 +7,11 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ops.reindex import mismatches
-from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.drift import Key, Kind
-from outbox.sink.scan import IndexNotThere
-from outbox.store.reindex import PostgresVerifications
+from outbox.reindex import mismatches
+from outbox.reindex.scan import IndexNotThere
+from outbox.reindex.tables import PostgresVerifications
+from outbox.reindex.verify import Verification, VerifyOptions
 from outbox.store.truth import NeedsEntityIndex, PostgresTruth
 from tests.fixtures.elasticsearch import copy_documents, delete_matching
 from tests.fixtures.queue import EventTable
@@ -186,11 +186,7 @@ def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
     [
         ("bigint", "g", ["x", "99999999999999999999", "-", "007", "+7"]),
         ("integer", "g", ["1.5", "4000000000"]),
-        (
-            "uuid",
-            "md5(g::text)::uuid",
-            ["x", "00000000-0000-4000-8000-00000", "C4CA4238A0B923820DCC509A6F75849B"],
-        ),
+        ("uuid", "md5(g::text)::uuid", ["x", "00000000-0000-4000-8000-00000", "C4CA4238A0B923820DCC509A6F75849B"]),
         ('text collate "C"', "'é' || chr(33 + g % 90) || g", []),
         ("varchar(40)", "g::text", []),
     ],
@@ -291,7 +287,7 @@ def test_an_index_that_is_not_there_is_said_before_anything_is_read(world: World
     with pytest.raises(IndexNotThere) as refused:
         verified(world, index="no-such-index")
     assert refused.value.exit_code == 78
-    assert world.reindexing().verify.last_results() == []
+    assert world.reindexing().verify.log.lately(20) == []
 
 
 def test_the_wrong_index_is_suspected_in_the_summary(world: World, absent_index: str) -> None:
@@ -401,7 +397,7 @@ def test_results_are_kept_with_their_report(world: World) -> None:
     world.project()
     world.es.delete(index=world.index, id="article:1")
     verified(world, by="alice")
-    last = world.reindexing().verify.last_results()[0]
+    last = world.reindexing().verify.log.lately(20)[0]
     assert (last["status"], last["compared"], last["missing"], last["started_by"]) == ("finished", 3, 1, "alice")
     assert [finding["id"] for finding in last["report"]["first"]["missing"]] == ["article:1"]
     assert last["finished_at"] is not None
@@ -416,7 +412,7 @@ def test_a_comparison_that_is_interrupted_is_kept_as_such(world: World) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         world.reindexing().verify.run(VerifyOptions(rate=0), interrupt)
-    assert world.reindexing().verify.last_results()[0]["status"] == "cancelled"
+    assert world.reindexing().verify.log.lately(20)[0]["status"] == "cancelled"
 
 
 def test_a_comparison_that_was_killed_is_not_under_way_for_ever(world: World) -> None:
@@ -425,7 +421,7 @@ def test_a_comparison_that_was_killed_is_not_under_way_for_ever(world: World) ->
         "update search_outbox_verifications"
         " set status = 'running', finished_at = null, updated_at = now() - interval '2 minutes'"
     )
-    last = world.reindexing().verify.last_results()[0]
+    last = world.reindexing().verify.log.lately(20)[0]
     assert (last["status"], last["error"]) == ("failed", "it ended without a word")
 
 
@@ -433,10 +429,10 @@ def test_an_error_in_the_middle_is_kept_with_its_words(world: World, monkeypatch
     world.fill(3)
     world.project()
     raised: Callable[..., object] = lambda *_: (_ for _ in ()).throw(OutboxError("the disk is full"))  # noqa: E731
-    monkeypatch.setattr("outbox.ops.reindex.comparison.Comparison.all_of", raised)
+    monkeypatch.setattr("outbox.reindex.comparison.Comparison.all_of", raised)
     with pytest.raises(OutboxError):
         verified(world)
-    last = world.reindexing().verify.last_results()[0]
+    last = world.reindexing().verify.log.lately(20)[0]
     assert last["status"] == "failed"
     assert "the disk is full" in last["error"]
 

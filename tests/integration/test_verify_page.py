@@ -6,8 +6,8 @@ import httpx
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops.reindex import mismatches
-from outbox.ops.reindex.verify import VerifyOptions
+from outbox.reindex import mismatches
+from outbox.reindex.verify import VerifyOptions
 from tests.fixtures.console import serving
 from tests.fixtures.elasticsearch import delete_matching
 from tests.fixtures.queue import EventTable

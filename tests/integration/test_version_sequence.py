@@ -22,7 +22,7 @@ CRASHES = 4
 SETTINGS = {"max_connections": "60", "shared_buffers": "64MB", "fsync": "on"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def crashing() -> Iterator[EmbeddedPostgres]:
     """Its own, and on a disk: what was not flushed is lost with its processes."""
     with EmbeddedPostgres.temporary(settings=SETTINGS) as server:
@@ -90,6 +90,8 @@ def test_no_number_is_handed_out_twice_over_crashes_of_postgresql(crashing: Embe
                 writer.execute(TAKE)
         before = len(drawers.numbers)
         eventually(partial(drawers.beyond, before + 50), what="draws after the last crash")
+    with psycopg.connect(crashing.url, autocommit=True) as connection:
+        connection.execute("alter database postgres reset synchronous_commit")
     assert len(drawers.numbers) == len(set(drawers.numbers))
 
 

@@ -53,16 +53,8 @@ DERIVED: list[tuple[str, str, set[str]]] = [
         "posts p join users u on u.id = p.user_id and p.title <> 'x' where u.name > 'y' and p.ref = 'z'",
         {OWN, "users: select posts.id from posts where posts.user_id = changed.id"},
     ),
-    (
-        "USING",
-        "posts p join (select post_id as id, n from marks where n > 1) m using (id)",
-        {OWN, "marks: by post_id"},
-    ),
-    (
-        "NATURAL",
-        "posts p natural join (select post_id as id from marks) m",
-        {OWN, "marks: by post_id"},
-    ),
+    ("USING", "posts p join (select post_id as id, n from marks where n > 1) m using (id)", {OWN, "marks: by post_id"}),
+    ("NATURAL", "posts p natural join (select post_id as id from marks) m", {OWN, "marks: by post_id"}),
     (
         "a link that goes over a third table by equal columns",
         "posts p join likes l on l.post_id = p.id join marks m on m.post_id = l.post_id",
@@ -165,11 +157,7 @@ DERIVED: list[tuple[str, str, set[str]]] = [
         "posts p, users u where exists (select from marks m where m.post_id = p.id and m.user_id = u.id)",
         {OWN, "marks: by post_id", "users: select marks.post_id from marks where marks.user_id = changed.id"},
     ),
-    (
-        "NOT EXISTS",
-        "posts p where not exists (select from marks m where m.post_id = p.id)",
-        {OWN, "marks: by post_id"},
-    ),
+    ("NOT EXISTS", "posts p where not exists (select from marks m where m.post_id = p.id)", {OWN, "marks: by post_id"}),
     (
         "IN as a condition",
         "posts p where p.user_id in (select m.user_id from marks m where m.n > 1)",
@@ -188,11 +176,7 @@ DERIVED: list[tuple[str, str, set[str]]] = [
 ]
 
 REFUSED: list[tuple[str, str, list[str]]] = [
-    (
-        "nothing links it",
-        "posts p, users u",
-        ["users: no condition"],
-    ),
+    ("nothing links it", "posts p, users u", ["users: no condition"]),
     (
         "a link that need not hold",
         "posts p cross join users u left join marks m on m.post_id = p.id and m.user_id = u.id",
@@ -243,46 +227,26 @@ REFUSED: list[tuple[str, str, list[str]]] = [
         "posts p where of_posts(p.id) > 1",
         ["it calls of_posts(bigint), which depends on tables"],
     ),
-    (
-        "a function that returns rows of tables",
-        "rows_of() p",
-        ["it calls rows_of(), which depends on tables"],
-    ),
+    ("a function that returns rows of tables", "rows_of() p", ["it calls rows_of(), which depends on tables"]),
     (
         "the time",
         "posts p join users u on u.id = p.user_id and u.seen > now()",
         ["it calls now(), which depends on the time"],
     ),
-    (
-        "the date",
-        "posts p join users u on u.id = p.user_id and u.seen > current_date",
-        ["it reads CURRENT_DATE"],
-    ),
+    ("the date", "posts p join users u on u.id = p.user_id and u.seen > current_date", ["it reads CURRENT_DATE"]),
     (
         "the age",
         "posts p join users u on u.id = p.user_id and age(u.seen) > '1 day'",
         ["it calls age(timestamp with time zone), which depends on the time"],
     ),
-    (
-        "the user",
-        "posts p where p.title = current_user",
-        ["it reads CURRENT_USER"],
-    ),
+    ("the user", "posts p where p.title = current_user", ["it reads CURRENT_USER"]),
     (
         "a setting",
         "posts p where p.title = current_setting('x.y')",
         ["it calls current_setting(text), which depends on the session"],
     ),
-    (
-        "chance",
-        "posts p where random() > 0.5",
-        ["it calls random(), which depends on chance"],
-    ),
-    (
-        "a sample",
-        "posts p tablesample system (10)",
-        ["it takes a random sample of posts (TABLESAMPLE)"],
-    ),
+    ("chance", "posts p where random() > 0.5", ["it calls random(), which depends on chance"]),
+    ("a sample", "posts p tablesample system (10)", ["it takes a random sample of posts (TABLESAMPLE)"]),
     (
         "a recursive query",
         (
@@ -291,26 +255,14 @@ REFUSED: list[tuple[str, str, list[str]]] = [
         ),
         ["its query r is recursive"],
     ),
-    (
-        "a materialised view",
-        "posts p join kept k on k.id = p.user_id",
-        ["it reads kept, a materialised view"],
-    ),
-    (
-        "a foreign table",
-        "posts p join far f on f.id = p.user_id",
-        ["it reads far, a foreign table"],
-    ),
+    ("a materialised view", "posts p join kept k on k.id = p.user_id", ["it reads kept, a materialised view"]),
+    ("a foreign table", "posts p join far f on f.id = p.user_id", ["it reads far, a foreign table"]),
     (
         "PostgreSQL's catalogue",
         "posts p join pg_class c on c.relname = p.title",
         ["it reads pg_class of PostgreSQL's catalogue"],
     ),
-    (
-        "a system column",
-        "posts p where p.xmin <> '1'",
-        ["it reads a system column of posts"],
-    ),
+    ("a system column", "posts p where p.xmin <> '1'", ["it reads a system column of posts"]),
 ]
 
 

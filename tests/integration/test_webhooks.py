@@ -18,19 +18,13 @@ from outbox.policy.webhook import HookType, Notice, Posted, message, replay_noti
 from outbox.sink.webhook import post
 from outbox.store.pool import Database
 from outbox.store.webhooks import PostgresWebhooks
-from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk
+from tests.fixtures.failures import ALICE, audit_counts, events, replay_desk
 from tests.fixtures.receivers import RETRY_AFTER_SECONDS, Receiver, receive
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 __all__ = ["receive"]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 Receive = Callable[..., Receiver]
-
-
-@pytest.fixture
-def pool(database: str) -> Iterator[Database]:
-    with open_database(database) as opened:
-        yield opened
 
 
 class Sending:

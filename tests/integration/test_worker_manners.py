@@ -10,13 +10,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from outbox.daemon.second_target import SecondTarget
 from outbox.facts import Fact, NoProgress
 from outbox.policy.backoff import Backoff
 from outbox.policy.settle import DONE, RetryPolicy
 from outbox.ports import BulkAction, WriteReport
+from outbox.reindex.second_target import SecondTarget
+from outbox.reindex.tables import PostgresMirrors
 from outbox.store.pool import Database
-from outbox.store.reindex import PostgresMirrors
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.processes import ROOT, clean_environment

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
-import sys
-import threading
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,9 +22,12 @@ from labs.collect import STEPS
 from labs.invariants import RECLAIMER
 from labs.ledger import Ledger, LedgerEntry, digest
 from labs.producing import CANARY, time_ordered_id
-from labs.worker import ROOT, environment
+from labs.worker import environment
 from outbox.embedded.process import free_port
+from tests.fixtures.starting import WARM
 from tests.fixtures.waiting import eventually
+from tests.fixtures.warm import Forked
+from tests.nemesis import crash_worker
 from tests.nemesis.collect import VIEW, collect
 from tests.nemesis.crash_hooks import MARK
 from tests.nemesis.evidence import Evidence
@@ -40,55 +41,7 @@ INSERT = (
     "insert into search_outbox_events (id, entity_type, entity_id, op, payload) values (%s, 'thing', %s, %s, %s)"
     " returning event_version"
 )
-
-
 BOOKS_OF_ONE = "insert into nemesis_books select 'b' || n, 'a1', 'book ' || n from generate_series(1, 35) n"
-
-
-class Forge:
-    """The warm process that workers are forked from; one for all points."""
-
-    def __init__(self) -> None:
-        argv = [sys.executable, "-m", "tests.nemesis.crash_worker"]
-        self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
-        self._lock = threading.Lock()
-        self._said = threading.Condition()
-        self._pids: list[int] = []
-        self._ended: dict[int, int] = {}
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    def _listen(self) -> None:
-        assert self._popen.stdout is not None
-        with self._popen.stdout as lines:
-            for line in lines:
-                said = json.loads(line)
-                with self._said:
-                    if "pid" in said:
-                        self._pids.append(said["pid"])
-                    else:
-                        self._ended[said["ended"]] = said["status"]
-                    self._said.notify_all()
-
-    def start(self, order: dict[str, Any]) -> int:
-        assert self._popen.stdin is not None
-        with self._lock, self._said:
-            before = len(self._pids)
-            self._popen.stdin.write(json.dumps(order) + "\n")
-            self._popen.stdin.flush()
-            assert self._said.wait_for(lambda: len(self._pids) > before, PATIENCE_SECONDS), "the forge is silent"
-            return self._pids[-1]
-
-    def wait(self, pid: int) -> int:
-        with self._said:
-            assert self._said.wait_for(lambda: pid in self._ended, PATIENCE_SECONDS), f"{pid} does not end"
-            return self._ended.pop(pid)  # the number is given out again, sooner or later
-
-    def close(self) -> None:
-        assert self._popen.stdin is not None
-        self._popen.stdin.close()
-        self._popen.wait(30)
-        self._listener.join(PATIENCE_SECONDS)
 
 
 @dataclass
@@ -101,7 +54,6 @@ class Campaign:
     elastic: Elasticsearch
     elastic_url: str
     index: str
-    forge: Forge
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
     deaths: int = 0
@@ -113,6 +65,7 @@ class Campaign:
         (self.folder / "logs").mkdir(exist_ok=True)
         self.ledger = Ledger(self.folder / "ledger.ndjson")
         self.dice = random.Random(self.point)
+        self.program = WARM.program()  # here, because campaigns go on in threads
         with self.connect() as connection:
             connection.execute(STEPS.read_bytes())
 
@@ -162,7 +115,7 @@ class Campaign:
 
     # Workers
 
-    def start(self, point: str | None, *argv: str, after: int = 1) -> tuple[int, Path]:
+    def start(self, point: str | None, *argv: str, after: int = 1) -> tuple[Forked, Path]:
         self.starts += 1
         who = f"s{self.starts}"
         own = {
@@ -179,9 +132,9 @@ class Campaign:
             **self.settings,
         }
         log = self.folder / "logs" / f"{who}.ndjson"
-        command = list(argv or ("run",))
-        order = {"env": environment(own), "argv": command, "log": str(log), "point": point, "after": after}
-        return self.forge.start(order), log
+        env = environment(own) | ({crash_worker.POINT: point, crash_worker.AFTER: str(after)} if point else {})
+        argv = ("outbox", *(argv or ("run",)))
+        return Forked(self.program, list(argv), env, door=crash_worker.__name__, log=log), log
 
     def die(self, *argv: str, point: str | None = None, after: int | None = None) -> None:
         """One that dies at the point; that it did, and there, is asserted."""
@@ -194,19 +147,19 @@ class Campaign:
 
     def _ended(self, point: str | None, *argv: str, after: int = 1) -> tuple[int, str]:
         """What it left with and said."""
-        pid, log = self.start(point, *argv, after=after)
-        return self.forge.wait(pid), log.read_text(encoding="utf-8")
+        process, log = self.start(point, *argv, after=after)
+        return process.wait(PATIENCE_SECONDS), log.read_text(encoding="utf-8")
 
     def finish(self, over: Callable[[], bool] | None = None) -> None:
         """Another one takes it from there, to the end."""
-        pid, log = self.start(None)
+        process, log = self.start(None)
         done = over or (lambda: self.value(OPEN) == 0)
         try:
             eventually(done, within=PATIENCE_SECONDS, every=0.1, what=f"{self.point}: everything settled")
         except AssertionError as late:
             raise AssertionError(f"{late}\n{log.read_text(encoding='utf-8')[-3000:]}") from None
-        subprocess.run(["kill", "-TERM", str(pid)], check=True)
-        assert self.forge.wait(pid) == 0, log.read_text(encoding="utf-8")[-1500:]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0, log.read_text(encoding="utf-8")[-1500:]
 
     # Judging
 

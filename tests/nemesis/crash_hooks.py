@@ -17,31 +17,12 @@ from outbox.daemon.lifecycle import Lifecycle
 from outbox.sink import exchange
 from outbox.sink.client import Elastic
 from outbox.sink.elastic import ElasticSink
+from outbox.store import replays
 from outbox.store.events import PostgresEvents
 from outbox.store.fanouts import PostgresFanouts
-from outbox.store.replays import PostgresReplays
 from outbox.store.webhooks import PostgresWebhooks
 from outbox.store.workers import Reclaims
 
-# In the order of the reliability page.
-POINTS = (
-    "claim sent",
-    "claim committed",
-    "decode",
-    "before send",
-    "mid body",
-    "after apply before reply",
-    "after reply before ack",
-    "ack sent before commit reply",
-    "after ack",
-    "in heartbeat",
-    "in reclaim",
-    "in replay",
-    "in webhook send",
-    "in drain",
-    "before a page of a fan-out",
-    "after a page of a fan-out",
-)
 SMALL_PAGE = 10  # so that a fan-out of a test has several
 MARK = "crashed at: "
 WAIT_R = 1  # psycopg: everything is sent, the answer is waited for
@@ -132,19 +113,7 @@ def slow_writes(seconds: float) -> None:
     ElasticSink.write = patched  # type: ignore[method-assign]
 
 
-# One function per point
-
-
-def claim_sent(trap: Trap) -> None:
-    unanswered(PostgresEvents, "_claim", trap, counts=lambda order: not order.suspects)
-
-
-def claim_committed(trap: Trap) -> None:
-    after(PostgresEvents, "claim", trap, counts=lambda claimed: bool(claimed.events))
-
-
-def decode(trap: Trap) -> None:
-    before(fast_path, "sort_out", trap)
+# Points that take more than a line
 
 
 def before_send(trap: Trap) -> None:
@@ -190,35 +159,9 @@ def after_apply(trap: Trap) -> None:
     exchange._Socket.sendall, exchange._Socket.recv_into = sendall, recv_into  # type: ignore[method-assign]
 
 
-def after_reply(trap: Trap) -> None:
-    before(PostgresEvents, "settle", trap)
-
-
-def ack_sent(trap: Trap) -> None:
-    unanswered(PostgresEvents, "_settle", trap)
-
-
-def after_ack(trap: Trap) -> None:
-    after(PostgresEvents, "settle", trap)
-
-
 def in_heartbeat(trap: Trap) -> None:
     slow_writes(2.5)  # each batch is renewed at least once: after a quarter of its 3 s, and beats are a second apart
     after(PostgresEvents, "renew", trap)
-
-
-def in_reclaim(trap: Trap) -> None:
-    """The rows are moved, the transaction is not committed."""
-    after(Reclaims, "_take_back", trap, counts=lambda moved: moved[0] > 0)
-
-
-def in_replay(trap: Trap) -> None:
-    after(PostgresReplays, "_move", trap, counts=bool)
-
-
-def in_webhook_send(trap: Trap) -> None:
-    """The receiver has answered; that it did is not written down."""
-    before(PostgresWebhooks, "delivered", trap)
 
 
 def in_drain(trap: Trap) -> None:
@@ -253,30 +196,29 @@ def after_page(trap: Trap) -> None:
     after(PostgresFanouts, "write", trap, counts=bool)
 
 
-HOOKS: dict[str, Callable[[Trap], None]] = dict(
-    zip(
-        POINTS,
-        (
-            claim_sent,
-            claim_committed,
-            decode,
-            before_send,
-            mid_body,
-            after_apply,
-            after_reply,
-            ack_sent,
-            after_ack,
-            in_heartbeat,
-            in_reclaim,
-            in_replay,
-            in_webhook_send,
-            in_drain,
-            before_page,
-            after_page,
-        ),
-        strict=True,
-    )
-)
+# In the order of the reliability page.
+HOOKS: dict[str, Callable[[Trap], None]] = {
+    "claim sent": lambda trap: unanswered(PostgresEvents, "_claim", trap, counts=lambda order: not order.suspects),
+    "claim committed": lambda trap: after(PostgresEvents, "claim", trap, counts=lambda claimed: bool(claimed.events)),
+    "decode": lambda trap: before(fast_path, "sort_out", trap),
+    "before send": before_send,
+    "mid body": mid_body,
+    "after apply before reply": after_apply,
+    "after reply before ack": lambda trap: before(PostgresEvents, "settle", trap),
+    "ack sent before commit reply": lambda trap: unanswered(PostgresEvents, "_settle", trap),
+    "after ack": lambda trap: after(PostgresEvents, "settle", trap),
+    "in heartbeat": in_heartbeat,
+    # The rows are moved, the transaction is not committed.
+    "in reclaim": lambda trap: after(Reclaims, "_take_back", trap, counts=lambda moved: moved[0] > 0),
+    # As soon as there are rows to write into the audit: they are moved, nothing is committed.
+    "in replay": lambda trap: before(replays, "_item", trap),
+    # The receiver has answered; that it did is not written down.
+    "in webhook send": lambda trap: before(PostgresWebhooks, "delivered", trap),
+    "in drain": in_drain,
+    "before a page of a fan-out": before_page,
+    "after a page of a fan-out": after_page,
+}
+POINTS = tuple(HOOKS)
 
 
 def arm(point: str, after_times: int) -> None:

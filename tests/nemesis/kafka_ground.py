@@ -19,13 +19,13 @@ from psycopg.conninfo import conninfo_to_dict
 from outbox.config.load import load_settings
 from outbox.embedded import EmbeddedConnect
 from outbox.embedded.errors import ConnectorRefused, EmbeddedServerFailed
-from outbox.embedded.kafka_cluster import EmbeddedKafkaCluster
 from outbox.embedded.pins import KAFKA_VERSION
 from outbox.embedded.process import tail
 from outbox.errors import StreamDown
 from outbox.kafka.connector import configuration
 from outbox.kafka.offsets import KafkaOffsets
 from outbox.kafka.plan import connector_plan
+from tests.fixtures.kafka_cluster import EmbeddedKafkaCluster
 from tests.nemesis.ground import PATIENCE_SECONDS, Ground
 
 TOPIC, GROUP, SLOT = "outbox.search_outbox_log", "nemesis", "nemesis_log"

@@ -22,11 +22,7 @@ PROJECTED_FIRST: Final = 0.7
 MOST_SECONDS: Final = 0.5
 OPEN_NOW: Final = "select id from search_outbox_events where processed_at is null"
 # What writers run into when they meet; the transaction is rolled back.
-REFUSED: Final = (
-    psycopg.errors.IntegrityError,
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.SerializationFailure,
-)
+REFUSED: Final = (psycopg.errors.IntegrityError, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 Connection = psycopg.Connection[Any]
 
 

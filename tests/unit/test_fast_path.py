@@ -1,6 +1,7 @@
 """Each function of the fast path gives the answer of the plain rule that it stands for, or none at all."""
 
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -9,15 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox import fast_path
-from outbox.daemon.batch import Bodies, Delivery, Verdicts
+from outbox.daemon.batch import Batch, Bodies, Delivery, Plain, Portion, Rows, Verdicts
 from outbox.daemon.judge import Judge
-from outbox.daemon.projector import Projector
-from outbox.fast_path import Plain, Sendable
+from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
-from outbox.policy.document import MAX_ID_BYTES, Addressing, Stack, coalesce
+from outbox.policy.document import MAX_ID_BYTES, Address, Addressing, Naming, Stack, coalesce
 from outbox.policy.entity_type import BY_VIEW, other_sort
 from outbox.policy.event import Event
-from outbox.policy.naming import Address, Naming
 from outbox.policy.outcome import MISSING, WRITTEN, DeadReason, Failure, Outcome, Reason, Stale, Written
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, RetryPolicy, Settlement
 from outbox.ports import BulkAction, Document, NewerDelete
@@ -98,7 +97,7 @@ class View:
 
 
 def bodies(view: Any = None) -> Bodies:
-    return Bodies(mock.Mock(), view, MOST_BYTES, lambda: 0.0)
+    return Bodies(mock.Mock(), view, lambda: 0.0, MOST_BYTES)
 
 
 def one_by_one(events: Sequence[Event], found: Bodies, viewed: Container[str] = ()) -> list[BulkAction]:
@@ -126,13 +125,13 @@ def test_a_batch_is_sorted_out_as_its_events_one_by_one(is_odd: list[bool], comp
 @given(st.lists(PLAIN_EVENTS, max_size=8))
 def test_a_plain_batch_of_payloads_is_sent_as_its_documents_one_by_one(events: list[Event]) -> None:
     found = sendable(events)
-    plain = fast_path.from_payloads(found, MOST_BYTES)
+    parts = fast_path.from_payloads(found, MOST_BYTES)
     size = sum(len(event.payload or b"") + 200 for event in found.events)
     is_plain = all(event.op == "upsert" and event.payload is not None for event in found.events)
-    assert (plain is not None) == (bool(found.events) and is_plain and size <= MOST_BYTES and is_alone(found.events))
-    if plain is not None:
-        assert plain.actions() == one_by_one(found.events, bodies())
-        assert [delivery.action() for delivery in bodies().each(plain)] == plain.actions()
+    assert (parts is not None) == (bool(found.events) and is_plain and size <= MOST_BYTES and is_alone(found.events))
+    if parts is not None:
+        plain = Plain(found, parts, bodies())
+        assert plain.actions() == one_by_one(found.events, bodies()) == plain.deliveries().actions()
 
 
 @given(st.lists(PLAIN_EVENTS | LOOKUPS, max_size=6))
@@ -149,11 +148,12 @@ def test_a_plain_batch_of_lookups_is_sent_as_its_documents_one_by_one(events: li
         documents = {event.id: USUAL for event in events} | {events[0].id: odd}
         looked_up = bodies(View(documents))
         looked_up.look_up(events)
-        plain = looked_up.plain_documents(found, documents)
-        assert (plain is not None) == (odd is USUAL)
-        if plain is not None:
+        parts = fast_path.from_view(found, documents, looked_up.drawn, MOST_BYTES)
+        assert (parts is not None) == (odd is USUAL)
+        if parts is not None:
+            plain = Plain(found, parts, looked_up, VIEWED)
             assert plain.actions() == one_by_one(events, looked_up, VIEWED)
-            assert all(delivery.drawn for delivery in looked_up.each(plain))
+            assert all(delivery.drawn for delivery in plain.deliveries())
 
 
 OUTCOMES: list[Outcome] = [WRITTEN, Written(), MISSING, Stale(3), Failure(Reason.ES_429, "busy")]
@@ -162,20 +162,6 @@ OUTCOMES: list[Outcome] = [WRITTEN, Written(), MISSING, Stale(3), Failure(Reason
 @given(st.lists(st.just(WRITTEN) | st.sampled_from(OUTCOMES), max_size=5))
 def test_all_are_written_when_each_of_them_is(outcomes: list[Outcome]) -> None:
     assert fast_path.all_written(outcomes) == all(isinstance(outcome, Written) for outcome in outcomes)
-
-
-@given(st.lists(st.just(WRITTEN) | st.sampled_from(OUTCOMES), min_size=1, max_size=5))
-def test_of_a_plain_batch_that_was_written_in_part_each_document_has_its_verdict(outcomes: list[Outcome]) -> None:
-    events = [an_event(seq, entity_id=str(seq)) for seq in range(len(outcomes))]
-    plain = fast_path.from_payloads(sendable(events), MOST_BYTES)
-    assert plain is not None
-    each = list(zip(bodies().each(plain), outcomes, strict=True))
-    written = [delivery for delivery, outcome in each if isinstance(outcome, Written)]
-    verdicts = [verdict for delivery in written for verdict in JUDGE.accepted(delivery, WRITTEN)]
-    assert [(event, DONE) for event in plain.written(outcomes)] == verdicts
-    rest, others = plain.rest(outcomes)
-    assert rest.actions() == [delivery.action() for delivery, _ in each if delivery not in written]
-    assert list(zip(bodies().each(rest), others, strict=True)) == [pair for pair in each if pair[0] not in written]
 
 
 # Of a delivery, all that may differ; a version that was drawn for it was refused only if one was drawn.
@@ -199,7 +185,7 @@ DELIVERIES = st.builds(
     st.booleans(),
     st.sampled_from([0, 0, 1]),
 )
-JUDGE = Judge(RetryPolicy(3, Backoff(1.0, 60.0)), mock.Mock())
+JUDGE = Judge(RetryPolicy(3, Backoff(1.0, 60.0)), mock.Mock(), lambda: 0.0)
 
 
 @given(DELIVERIES)
@@ -207,11 +193,38 @@ def test_a_plain_delivery_is_one_whose_event_alone_is_simply_done(delivery: Deli
     assert delivery.is_plain == (JUDGE.accepted(delivery, WRITTEN) == [(delivery.stack.head, DONE)])
 
 
-@given(st.lists(DELIVERIES, max_size=3))
-def test_what_was_written_is_recorded_as_its_documents_one_by_one(portion: list[Delivery]) -> None:
-    recorded, expected = Verdicts([]), [verdict for each in portion for verdict in JUDGE.accepted(each, WRITTEN)]
-    Projector._record_written(mock.Mock(judge=JUDGE), portion, recorded)
-    assert dict(recorded.settlements()) == {event.id: settlement for event, settlement in expected}
+def settled(portion: Portion, outcomes: Sequence[Outcome]) -> tuple[dict[UUID, Settlement], Rows, Sequence[Outcome]]:
+    """What a portion records of itself, while it is young, and what it leaves to the judge."""
+    batch = mock.Mock(Batch, verdicts=Verdicts([]), too_old=lambda drawn: False)
+    rest, others = portion.settle(outcomes, batch)
+    return dict(batch.verdicts.settlements()), rest, others
+
+
+@given(st.lists(st.tuples(DELIVERIES, st.just(WRITTEN) | st.sampled_from(OUTCOMES)), max_size=4))
+def test_what_rows_record_by_themselves_is_what_the_judge_says_and_the_others_are_left(
+    pairs: list[tuple[Delivery, Outcome]],
+) -> None:
+    pairs = [(replace(each, stack=replace(each.stack, head=an_event(n))), o) for n, (each, o) in enumerate(pairs)]
+    recorded, rest, others = settled(Rows(each for each, _ in pairs), [outcome for _, outcome in pairs])
+    left = list(zip(rest, others, strict=True))
+    own = [(each, outcome) for each, outcome in pairs if (each, outcome) not in left]
+    assert all(isinstance(outcome, Written) for _, outcome in own)
+    expected = dict(verdict for each, _ in own for verdict in JUDGE.accepted(each, WRITTEN))
+    assert recorded == {event.id: settlement for event, settlement in expected.items()}
+    assert all(not (each.is_plain and isinstance(outcome, Written)) for each, outcome in left)
+
+
+@given(st.lists(st.just(WRITTEN) | st.sampled_from(OUTCOMES), min_size=1, max_size=5))
+def test_columns_record_and_leave_the_same_as_their_rows(outcomes: list[Outcome]) -> None:
+    found = sendable([an_event(seq, entity_id=str(seq)) for seq in range(len(outcomes))])
+    parts = fast_path.from_payloads(found, MOST_BYTES)
+    assert parts is not None
+    columns = Plain(found, parts, bodies())
+    recorded, rest, others = settled(columns, outcomes)
+    as_rows, same_rest, same_others = settled(columns.deliveries(), outcomes)
+    assert recorded == as_rows
+    assert [each.stack for each in rest] == [each.stack for each in same_rest]
+    assert list(others) == list(same_others)
 
 
 FAILURES = st.builds(Failure, st.sampled_from([Reason.ES_429, Reason.CONNECT]), st.just("no"), whole=st.booleans())
@@ -233,5 +246,5 @@ def test_a_settlement_needs_no_row_of_its_own_when_its_row_would_say_what_done_s
 def test_one_id_under_two_routings_is_two_documents_and_under_one_it_is_one() -> None:
     apart = [an_event(seq, entity_id="1", routing=routing) for seq, routing in ((1, "a"), (2, "b"))]
     together = [an_event(seq, entity_id="1", routing="a") for seq in (1, 2)]
-    assert isinstance(fast_path.from_payloads(sendable(apart), MOST_BYTES), Plain)
+    assert fast_path.from_payloads(sendable(apart), MOST_BYTES) is not None
     assert fast_path.from_payloads(sendable(together), MOST_BYTES) is None

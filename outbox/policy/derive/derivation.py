@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from outbox.policy.derive import functions
 from outbox.policy.derive.branches import Branch, branches
 from outbox.policy.derive.facts import Catalogue, Relation
 from outbox.policy.derive.occurrences import NotReadable, Occurrence
-from outbox.policy.derive.paths import Hop, IdPath, NoWay, way
+from outbox.policy.derive.paths import IdPath, NoWay, way
 from outbox.policy.derive.terms import Term
 
 WHOLE_ROW = 0
@@ -51,12 +51,9 @@ class Derivation:
     problems: tuple[str, ...] = ()
 
 
-Ignored = Mapping[int, Container[str]]
-"""By the oid of a table: the columns that never change; none named means the whole table."""
-
-
 def derive(catalogue: Catalogue, ignored: Mapping[int, frozenset[str]] | None = None) -> Derivation:
-    """Everything at once: one thing in the way does not hide the others."""
+    """Everything at once: one thing in the way does not hide the others. `ignored`: by the oid of a table, the columns
+    that never change; none named means the whole table."""
     found = _Found(ignored or {})
     problems = [*functions.problems(catalogue), *_relation_problems(catalogue, found.ignored)]
     try:
@@ -152,6 +149,3 @@ def _all_ids(branch: Branch, root: Term | None) -> str:
     if root is None or relation is None or root.column is None:
         return ""
     return f"select {relation.columns[root.column.number].quoted} from {relation.sql}"  # noqa: S608 (quoted names)
-
-
-__all__ = ["Derivation", "Derived", "Hop", "NotDerived", "derive"]

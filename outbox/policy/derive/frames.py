@@ -178,7 +178,7 @@ class Frame:
         elif sort == "or":
             self._alternative(node, place)
         elif node.label == "SUBLINK" and node.number("subLinkType") in (_EXISTS, _ANY):
-            self._semi_join(node, place)
+            self._by_test(node, self._inner(node, place), place)
         elif node.label in ("OPEXPR", "SCALARARRAYOPEXPR"):
             self._compare(node, place)
         else:
@@ -196,17 +196,15 @@ class Frame:
 
     def _joins(self, node: Node) -> bool:
         """Whether each operand speaks of two tables, and none has a subquery."""
-        operands = [list(every_node(each)) for each in node.nodes("args")]
-        entries = [{entry_of(each) for each in inside if each.label == "VAR"} for inside in operands]
-        return all(len(each) > 1 for each in entries) and not any(
-            each.label == "SUBLINK" for inside in operands for each in inside
-        )
+        if any(each.label == "SUBLINK" for each in every_node(node)):
+            return False
+        operands = (every_node(each) for each in node.nodes("args"))
+        return all(len({entry_of(each) for each in inside if each.label == "VAR"}) > 1 for inside in operands)
 
-    def _semi_join(self, link: Node, place: Place) -> None:
+    def _inner(self, link: Node, place: Place) -> Frame:
         query = link.node("subselect")
         assert query is not None
-        frame = Frame(self.branch, query, self, place)
-        self._by_test(link, frame, place)
+        return Frame(self.branch, query, self, place)
 
     def _by_test(self, link: Node, frame: Frame, place: Place, *, nulls_count: bool = False) -> None:
         """Read `x in (select y ...)`. Where it is no condition, a null makes false null: then `nulls_count`."""
@@ -241,9 +239,7 @@ class Frame:
         sides: list[Term | None] = []
         for side in node.nodes("args"):
             if side.label == "SUBLINK" and side.number("subLinkType") == _SCALAR:
-                query = side.node("subselect")
-                assert query is not None
-                sides.append(Frame(self.branch, query, self, place).output(1))
+                sides.append(self._inner(side, place).output(1))
             else:
                 self._walk(side, place)
                 sides.append(self._terms.of(side))
@@ -285,10 +281,8 @@ class Frame:
                 rest.extend(reversed([each for each in nodes_of(value) if each.label != "QUERY"]))
 
     def _sublink(self, link: Node, place: Place, *, nulls_count: bool = True) -> None:
-        query = link.node("subselect")
-        assert query is not None
         inside = place.within(self.branch.name())
-        frame = Frame(self.branch, query, self, inside)
+        frame = self._inner(link, inside)
         if link.number("subLinkType") == _ANY:
             self._by_test(link, frame, inside, nulls_count=nulls_count)
         elif test := link.node("testexpr"):

@@ -23,29 +23,19 @@ _REMEDY = {
     "volatile": "chance or a side effect: it is volatile. Leave it out, or declare it STABLE if it only reads",
     "tables": "tables that the view does not show. Write its query into the view, or make it IMMUTABLE",
 }
+_OF_TIME = f"it reads CURRENT_DATE, CURRENT_TIMESTAMP or the like, which depends on {_REMEDY['time']}."
+_OF_SESSION = f"it reads CURRENT_USER or the like, which depends on {_REMEDY['session']}."
 
 
-def problems(catalogue: Catalogue) -> list[str]:
-    """Each function by name, with what to do; equal ones once."""
-    return list(dict.fromkeys(_problems(catalogue)))
-
-
-def _problems(catalogue: Catalogue) -> Iterator[str]:
+def problems(catalogue: Catalogue) -> Iterator[str]:
+    """Each function by name, with what to do."""
     for query in catalogue.queries():
         for node in every_node(query):
-            if node.label == "SQLVALUEFUNCTION":
-                yield _of_sql_value(node.number("op"))
+            if node.label == "SQLVALUEFUNCTION":  # CURRENT_DATE and the like are no calls
+                yield _OF_TIME if node.number("op") < _FIRST_OF_THE_SESSION else _OF_SESSION
             for function in _called(catalogue, node):
-                sort = _sort(function)
-                if sort is not None:
+                if (sort := _sort(function)) is not None:
                     yield f"it calls {function.shown}, which depends on {_REMEDY[sort]}."
-
-
-def _of_sql_value(number: int) -> str:
-    """CURRENT_DATE and the like are no calls."""
-    if number < _FIRST_OF_THE_SESSION:
-        return f"it reads CURRENT_DATE, CURRENT_TIMESTAMP or the like, which depends on {_REMEDY['time']}."
-    return f"it reads CURRENT_USER or the like, which depends on {_REMEDY['session']}."
 
 
 def _called(catalogue: Catalogue, node: Node) -> Iterator[Function]:

@@ -9,7 +9,7 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 from outbox.policy.derive.branches import Branch
 from outbox.policy.derive.occurrences import Condition, Occurrence
@@ -69,15 +69,12 @@ class _Search:
         cost, before = self._distances()
         selected, ends = self._ends(cost)
         needed = {step for end in ends for step in _steps(end, before)}
-        needed |= {step for each in needed for end in self._called_with(each) for step in _steps(end, before)}
+        calls = [call for each in needed if (call := self._branch.occurrences[each].call) is not None]
+        needed |= {step for call in calls for end in call.occurrences for step in _steps(end, before)}
         if not needed <= cost.keys():
             raise NoWay(_UNLINKED)
         chosen = sorted(needed - {self._changed.number}, key=lambda each: (cost[each], each))
         return self._by_query(selected, chosen, before)
-
-    def _called_with(self, occurrence: int) -> frozenset[int]:
-        call = self._branch.occurrences[occurrence].call
-        return call.occurrences if call is not None else frozenset()
 
     def _same_as(self, column: ColumnRef) -> frozenset[ColumnRef]:
         return self._same.get(column, frozenset({column}))
@@ -170,10 +167,9 @@ class _Search:
 
     def _implied(self, one: int, other: int) -> Iterator[Term]:
         for members in set(self._same.values()):
-            for left in sorted(members):
-                for right in sorted(members):
-                    if (left.occurrence, right.occurrence) == (one, other) and self._comparable(left, right):
-                        yield Term((right, " = ", left))
+            for left, right in product(sorted(members), repeat=2):
+                if (left.occurrence, right.occurrence) == (one, other) and self._comparable(left, right):
+                    yield Term((right, " = ", left))
 
     def _from(self, chosen: list[int], names: Mapping[int, str]) -> str:
         """Functions come last: they are called with rows of the tables."""

@@ -35,17 +35,14 @@ def arms(operation: Node) -> Iterator[int]:
 def always_one_row(query: Node) -> bool:
     """Whether it has a row even where nothing meets its conditions: count(*) without GROUP BY is 0."""
     grouped = bool(query.nodes("groupClause")) and not query.nodes("groupingSets")
-    return not grouped and (query.true("hasAggs") or bool(query.nodes("groupingSets")) or has(query, "havingQual"))
-
-
-def has(query: Node, name: str) -> bool:
-    return query.node(name) is not None
+    aggregates = query.true("hasAggs") or bool(query.nodes("groupingSets")) or query.node("havingQual") is not None
+    return not grouped and aggregates
 
 
 def is_apart(query: Node, entry: Node) -> bool:
     """Whether a row below can only change output rows in which this column is its own: not past a LIMIT, nor across the
     groups of DISTINCT ON and of windows."""
-    if has(query, "limitCount") or has(query, "limitOffset"):
+    if query.node("limitCount") or query.node("limitOffset"):
         return False
     groups = [query.nodes("distinctClause")] if query.true("hasDistinctOn") else []
     groups += [each.nodes("partitionClause") for each in query.nodes("windowClause")]

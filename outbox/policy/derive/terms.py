@@ -3,7 +3,7 @@ of it. Other expressions have no term."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -131,14 +131,13 @@ class Terms:
         type_oid, how = node.number("funcresulttype"), node.number("funcformat")
         if how in (EXPLICIT_CAST, IMPLICIT_CAST) and len(arguments) == 1:
             return replace(self._cast_to(arguments[0], type_oid, how), strict=arguments[0].strict and function.strict)
-        pieces = (f"{function.name}(", *_separated(arguments), ")")
-        return joined(pieces, type_oid=type_oid, strict=function.strict)
+        separated = [piece for each in arguments for piece in (", ", each)][1:]
+        return joined((f"{function.name}(", *separated, ")"), type_oid=type_oid, strict=function.strict)
 
     def _operation(self, node: Node) -> Term | None:
-        made = self.comparison(node)
-        return (
-            None if made is None else joined(("(", made, ")"), type_oid=node.number("opresulttype"), strict=made.strict)
-        )
+        if (made := self.comparison(node)) is None:
+            return None
+        return joined(("(", made, ")"), type_oid=node.number("opresulttype"), strict=made.strict)
 
     def comparison(self, node: Node, sides: list[Term | None] | None = None) -> Term | None:
         """An operator between two terms, without brackets."""
@@ -150,12 +149,6 @@ class Terms:
         if node.label == "SCALARARRAYOPEXPR":
             return joined((left, f" {operator.name} any (", right, ")"), strict=operator.strict)
         return joined((left, f" {operator.name} ", right), strict=operator.strict)
-
-
-def _separated(terms: list[Term]) -> Iterator[str | Term]:
-    for place, term in enumerate(terms):
-        yield from ([", "] if place else [])
-        yield term
 
 
 def _literal(text: str) -> str:

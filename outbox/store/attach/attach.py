@@ -52,8 +52,12 @@ class Prepared:
     by_payloads: EntityType | None
 
     def run(self, conn: Session) -> None:
-        """To be run in a transaction, whole."""
-        _move(conn, self.result.attachment, self.by_payloads)
+        """To be run in a transaction, whole. Where the triggers that go have sent payloads, the type's documents are
+        still to be brought over."""
+        if self.by_payloads is not None:
+            actor, about = Actor("outbox attach", Source.CLI), BY_VIEW._replace(moving=True)
+            kind, why = self.result.attachment.entity_type, "its triggers write refreshes now"
+            change(conn, kind, about, actor, why, self.by_payloads)
         _run(conn, self.statements)
 
     def script(self) -> str:
@@ -115,14 +119,6 @@ def _kept_by_payloads(conn: Session, wanted: Attachment, same: list[Installed]) 
     return was
 
 
-def _move(conn: Session, wanted: Attachment, was: EntityType | None) -> None:
-    """Where the triggers that go have sent payloads, the type's documents are still to be brought over."""
-    if was is not None:
-        actor = Actor("outbox attach", Source.CLI)
-        about = BY_VIEW._replace(moving=True)
-        change(conn, wanted.entity_type, about, actor, "its triggers write refreshes now", was)
-
-
 def _run(conn: Session, statements: Iterable[sql.Composed]) -> None:
     for statement in statements:
         conn.execute(statement)
@@ -172,38 +168,31 @@ def _removal(conn: Session, table: str, way: Mapping[str, str | None]) -> tuple[
     return drops, [each.attachment for each in chosen]
 
 
+@dataclass(frozen=True, slots=True)
 class PostgresAttachments:
-    def __init__(self, direct_url: str, view: str) -> None:
-        self._url = direct_url
-        self._view = view
+    direct_url: str
+    view: str
 
     def attach(self, wanted: Attachment, *, rows: bool = False, run: bool = True) -> AttachResult:
-        with acting(self._url) as connection:
-            return attach(connection, wanted.table, **wanted.how(), view=self._view, rows=rows, run=run)
+        with acting(self.direct_url) as connection:
+            return attach(connection, wanted.table, **wanted.how(), view=self.view, rows=rows, run=run)
 
     def detach(self, table: str, *, entity_type: str | None = None) -> list[Attachment]:
-        with acting(self._url) as connection:
+        with acting(self.direct_url) as connection:
             return detach(connection, table, entity_type=entity_type)
 
     def detach_sql(self, table: str, *, entity_type: str | None = None) -> str:
-        with acting(self._url) as connection:
+        with acting(self.direct_url) as connection:
             return detach_sql(connection, table, entity_type=entity_type)
 
 
 @contextmanager
 def acting(direct_url: str) -> Iterator[Connection[Any]]:
     """A connection to attach over, past any pooler."""
-    with connect(direct_url, application="outbox attach") as connection, translated(), _permitted():
-        yield connection
-
-
-@contextmanager
-def _permitted() -> Iterator[None]:
-    """Triggers are made by the table's owner; PostgreSQL's own words name the table."""
-    try:
-        yield
-    except psycopg.errors.InsufficientPrivilege as error:
-        said = error.diag.message_primary or "permission denied"
-        raise CannotAttach(
-            [f"{said}. Run this as the table's owner, with the right to write to the outbox too."]
-        ) from error
+    with connect(direct_url, application="outbox attach") as connection, translated():
+        try:
+            yield connection
+        except psycopg.errors.InsufficientPrivilege as error:  # its own words name the table
+            said = error.diag.message_primary or "permission denied"
+            remedy = "Run this as the table's owner, with the right to write to the outbox too."
+            raise CannotAttach([f"{said}. {remedy}"]) from error

@@ -37,7 +37,6 @@ class AttachedRow:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> AttachedRow:
-        """As a query gives it."""
         wanted = Attachment(
             row["named"],
             row["entity_type"],
@@ -53,21 +52,10 @@ class AttachedRow:
 
 def put(source: SourceTable, row: AttachedRow) -> sql.Composed:
     wanted = row.wanted
-    named = {
-        "id": row.number,
-        "source": source.name.as_string(),
-        "named": wanted.table,
-        "entity_type": wanted.entity_type,
-        "id_column": wanted.id_column,
-        "via": wanted.via,
-        "routing_column": wanted.routing_column,
-        "per_row": wanted.per_row,
-        "partitions": row.partitions,
-        "function": row.function,
-    }
-    lists = {"used": row.used, "columns": wanted.columns, "watched": row.watched, "path": row.path}
-    values: dict[str, sql.Composable] = {name: sql.Literal(value) for name, value in named.items()}
-    values |= {name: _texts(value) for name, value in lists.items()}
+    about = {"id": row.number, "source": source.name.as_string(), "named": wanted.table, **wanted.how()}
+    about |= {"used": row.used, "watched": row.watched, "path": row.path}
+    about |= {"partitions": row.partitions, "function": row.function}
+    values = {name: _texts(each) if isinstance(each, tuple) else sql.Literal(each) for name, each in about.items()}
     return sql.SQL(files.producer("attachment")).format(attachments=_table(source), **values)
 
 

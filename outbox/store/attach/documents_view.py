@@ -35,8 +35,7 @@ class DocumentsView:
         return sql.Identifier(*self.name.split("."))
 
     def has_type(self, conn: psycopg.Connection[Any], entity_type: str, table: sql.Composable, oid: int) -> bool:
-        """Whether changes of the table have documents. Of an empty one there are none to find: it counts that the view
-        reads it."""
+        """Whether changes of the table have documents; of an empty table, whether the view reads it."""
         if not self.columns:
             return False
         asked = sql.SQL(queries("producers")["has_entity_type"]).format(view=self.quoted)

@@ -38,8 +38,6 @@ class ViewChanged(Conflict):
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan with what installs it."""
-
     plan: ViewPlan
     ready: tuple[attach.Prepared, ...]
 
@@ -63,25 +61,19 @@ def plan(conn: Connection, view: str) -> Planned:
         except SchemaMismatch:
             raise
         except OutboxError as error:
-            problems += _why(each, error)
+            why = error.problems if isinstance(error, CannotAttach) else (error.message,)
+            problems += [f"{each.relation.sql} as {each.entity_type}: {problem}" for problem in why]
         else:
             planned.append(made)
             ready += [done] if made.state != "there" else []
     needed = {(each.relation.oid, each.entity_type, each.way.id_column, each.way.via) for each in found.attachments}
-    unneeded = (
+    unneeded = [
         each
         for each in there
         if (each.oid, *each.attachment.way) not in needed and each not in by_hand and not each.attachment.older
-    )
-    return Planned(
-        ViewPlan(
-            tuple(planned),
-            tuple(dict.fromkeys(problems)),
-            tuple(f"{each.attachment.table} as {each.attachment.shown}" for each in unneeded),
-            tuple(f"{each.attachment.table} as {each.attachment.shown}" for each in by_hand),
-        ),
-        tuple(ready),
-    )
+    ]
+    rest = (tuple(f"{e.attachment.table} as {e.attachment.shown}" for e in each) for each in (unneeded, by_hand))
+    return Planned(ViewPlan(tuple(planned), tuple(dict.fromkeys(problems)), *rest), tuple(ready))
 
 
 def attach_all(conn: Connection, view: str, shown: ViewPlan | None = None) -> ViewPlan:
@@ -108,16 +100,15 @@ def derived(conn: Connection, view: str) -> Derivation:
         return Derivation(problems=(f"there is no view {view}. Create it first; docs/documents.md shows one.",))
     catalogue = read_catalogue(conn, row[0])
     kind, columns = catalogue.relations[row[0]].kind, catalogue.relations[row[0]].columns.values()
+    problem = ""
     if kind == "m":
-        return Derivation(problems=(f"{view} {MATERIALISED}",))
-    if kind != "v":
-        return Derivation(
-            problems=(f"{view} is no view. Attach it by itself: outbox attach {view} --type TYPE --id ID",)
-        )
-    if missing := NEEDED_COLUMNS - {each.name for each in columns}:
-        return Derivation(
-            problems=(f"{view} lacks {', '.join(sorted(missing))}. docs/documents.md says what they are.",)
-        )
+        problem = f"{view} {MATERIALISED}"
+    elif kind != "v":
+        problem = f"{view} is no view. Attach it by itself: outbox attach {view} --type TYPE --id ID"
+    elif missing := NEEDED_COLUMNS - {each.name for each in columns}:
+        problem = f"{view} lacks {', '.join(sorted(missing))}. docs/documents.md says what they are."
+    if problem:
+        return Derivation(problems=(problem,))
     rows = conn.execute(queries("coverage")["ignored_columns"]).fetchall()
     return derive(catalogue, {oid: frozenset(columns) for oid, columns in rows})
 
@@ -149,13 +140,6 @@ def _told(refused: NotDerived) -> str:
         f"    Attach it by hand: {example.command(table)}{every}\n"
         f'    or, if it never changes: outbox attach --ignore {table} --reason "..."'
     )
-
-
-def _why(derived: Derived, error: OutboxError) -> Iterator[str]:
-    table = derived.relation.sql
-    problems = error.problems if isinstance(error, CannotAttach) else (error.message,)
-    for problem in problems:
-        yield f"{table} as {derived.entity_type}: {problem}"
 
 
 def _planned(
@@ -209,20 +193,20 @@ def _indexes(conn: Connection, hops: Iterable[Hop]) -> Iterator[str]:
             yield f"this index would serve it: create index on {hop.table} ({', '.join(hop.columns)})"
 
 
+@dataclass(frozen=True, slots=True)
 class PostgresViewAttachments:
     """The same over a connection of its own."""
 
-    def __init__(self, direct_url: str, view: str) -> None:
-        self._url = direct_url
-        self._view = view
+    direct_url: str
+    view: str
 
     def plan(self) -> tuple[ViewPlan, str]:
         """With the SQL that installs it; without it where something is in the way."""
-        with attach.acting(self._url) as connection:
-            found = plan(connection, self._view)
+        with attach.acting(self.direct_url) as connection:
+            found = plan(connection, self.view)
             return found.plan, "" if found.plan.problems else found.script()
 
     def attach(self, shown: ViewPlan) -> ViewPlan:
         """Raises ViewChanged where this is the plan no more."""
-        with attach.acting(self._url) as connection:
-            return attach_all(connection, self._view, shown)
+        with attach.acting(self.direct_url) as connection:
+            return attach_all(connection, self.view, shown)

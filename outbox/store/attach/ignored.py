@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
@@ -22,11 +23,11 @@ class NotIgnored(NotFound):
     """Nobody has said that this table needs no attachment. `outbox doctor` lists those of which someone did."""
 
 
+@dataclass(frozen=True, slots=True)
 class PostgresIgnoredTables:
     """Over a connection of its own, past any pooler: only the owner of the outbox's tables may say so."""
 
-    def __init__(self, direct_url: str) -> None:
-        self._url = direct_url
+    direct_url: str
 
     def ignore(self, names: Sequence[str], columns: Sequence[str], actor: Actor, reason: str) -> list[str]:
         """All of them or none."""
@@ -51,7 +52,8 @@ class PostgresIgnoredTables:
 
     @contextmanager
     def _acting(self) -> Iterator[Connection[Any]]:
-        with connect(self._url, application="outbox attach") as connection, translated(), connection.transaction():
+        opened = connect(self.direct_url, application="outbox attach")
+        with opened as connection, translated(), connection.transaction():
             yield connection
 
 

@@ -26,8 +26,6 @@ _LENGTHS = {"int2": 6, "int4": 11, "int8": 20, "uuid": 36, "bool": 5}
 
 
 class TypeFit(Enum):
-    """Whether ids of one type can be those of another."""
-
     YES = "yes"
     MAYBE = "maybe"  # as text, value by value
     NO = "no"
@@ -55,7 +53,6 @@ class Column:
 
 
 def read_columns(conn: psycopg.Connection[Any], oid: int) -> dict[str, Column]:
-    """The columns of a table or view by their names, in order."""
     rows = fetch_rows(conn, queries("producers")["columns"], {"oid": oid})
     return {row["name"]: Column(**row) for row in rows}
 
@@ -155,7 +152,6 @@ class SourceTable:
 
     @property
     def events(self) -> sql.Identifier:
-        """Where its events are written."""
         return sql.Identifier(self.outbox_schema, "search_outbox_log" if self.to_log else "search_outbox_events")
 
 

@@ -21,6 +21,7 @@ Session = psycopg.Connection[Any]
 
 NO_TRUNCATE = "search_outbox_no_truncate"
 _OLD, _NEW = sql.SQL("search_outbox_old"), sql.SQL("search_outbox_new")
+_ALL = sql.SQL("select * from {}")
 _NOTHING = sql.SQL("null::text")
 _LONGEST_NAME = 63
 """Bytes of a name in PostgreSQL; it cuts off what is longer."""
@@ -44,15 +45,18 @@ def function_name(source: SourceTable, wanted: Attachment) -> str:
 
 
 def statements(conn: Session, source: SourceTable, row: AttachedRow) -> list[sql.Composed]:
-    """What installs or renews it."""
     function = sql.Identifier(source.outbox_schema, row.function)
     schemas = sql.SQL(", ").join(sql.Identifier(schema) for schema in (*row.path, "pg_temp"))
     triggers = {kind: sql.Identifier(name) for kind, name in trigger_names(row.wanted).items()}
-    made = _template("function").format(function=function, path=schemas, body=_quoted(conn, _body(source, row)))
+    by_operation = _by_row if row.wanted.per_row else _by_statement
+    body = _template("refresh").format(**by_operation(source, row))
+    made = _template("function").format(function=function, path=schemas, body=_quoted(conn, body))
     put = _template("each_row" if row.wanted.per_row else "each_statement").format(
         table=source.name, function=function, about=sql.Literal(str(row.number)), **triggers
     )
-    return [made, put, *(_refuse_truncate(source, part.name) for part in source.partitions)]
+    refuse = sql.Identifier(source.outbox_schema, "search_outbox_refuse_truncate")
+    guards = (_template("refuse_truncate").format(table=part.name, refuse=refuse) for part in source.partitions)
+    return [made, put, *guards]
 
 
 def declare(conn: Session, source: SourceTable, wanted: Attachment) -> sql.Composed:
@@ -74,20 +78,10 @@ def drop_function(function: sql.Identifier) -> sql.Composed:
     return sql.SQL("drop function if exists {}()").format(function)
 
 
-def _refuse_truncate(source: SourceTable, part: sql.Identifier) -> sql.Composed:
-    refuse = sql.Identifier(source.outbox_schema, "search_outbox_refuse_truncate")
-    return _template("refuse_truncate").format(table=part, refuse=refuse)
-
-
-def _body(source: SourceTable, row: AttachedRow) -> sql.Composed:
-    by_operation = _by_row if row.wanted.per_row else _by_statement
-    return _template("refresh").format(**by_operation(source, row))
-
-
 def _by_statement(source: SourceTable, row: AttachedRow) -> dict[str, sql.Composable]:
     changed = {
         "inserted": sql.SQL("{} as changed").format(_NEW),
-        "updated": _changed_columns(source, row) if row.watched else _changed_rows(_all(_OLD), _all(_NEW)),
+        "updated": _changed_columns(source, row) if row.watched else _changed_rows(*map(_ALL.format, (_OLD, _NEW))),
         "deleted": sql.SQL("{} as changed").format(_OLD),
     }
     ops = {"deleted": _op_of_delete(source, row.wanted)}
@@ -117,10 +111,6 @@ def _picked(row: str, columns: Sequence[str]) -> sql.Composed:
     return sql.SQL("select {}").format(sql.SQL(", ").join(each))
 
 
-def _all(table: sql.SQL) -> sql.Composed:
-    return sql.SQL("select * from {}").format(table)
-
-
 def _changed_rows(*selects: sql.Composable) -> sql.Composed:
     return sql.SQL("({}) as changed").format(sql.SQL(" union all ").join(selects))
 
@@ -132,7 +122,8 @@ def _events(source: SourceTable, row: AttachedRow, changed: sql.Composable, op: 
         events=source.events,
         type=sql.Literal(row.wanted.entity_type),
         op=sql.Literal(op),
-        id_type=_id_type(source),
+        # An adopted table keeps its own column type (uuid, say), which text does not become by itself.
+        id_type=sql.Identifier(source.events_id.base_schema, source.events_id.base),
         id=sql.Identifier("changed", row.wanted.id_column or ""),
         routing=_text("changed", row.wanted.routing_column),
         changed=changed,
@@ -143,15 +134,14 @@ def _fanouts(source: SourceTable, row: AttachedRow, changed: sql.Composable) -> 
     """One event per changed row: rows with equal keys are one, so an update that leaves them alone writes one. They are
     always written to search_outbox_events, where projectors find them whatever producers write to."""
     columns = [sql.Identifier("changed", name) for name in row.used]
-    named = sql.SQL(", ").join(sql.SQL("{}::text").format(column) for column in columns)
+    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(column) for column in columns)
+    named = sql.SQL("pg_catalog.left(pg_catalog.concat_ws(',', {}), 512)").format(texts)
     return _template("fanout_events").format(
         events=sql.Identifier(source.outbox_schema, "search_outbox_events"),
         type=sql.Literal(row.wanted.entity_type),
         number=sql.Literal(row.number),
         key=_fanout_id(source),
-        named=sql.SQL("pg_catalog.left(pg_catalog.concat_ws(',', {}), 512)").format(named)
-        if columns
-        else sql.SQL("''::text"),
+        named=named if columns else sql.SQL("''::text"),
         used=sql.SQL(", ").join(columns),
         changed=changed,
     )
@@ -166,33 +156,24 @@ def _fanout_id(source: SourceTable) -> sql.Composable:
     }.get(source.events_id.base, sql.SQL("written.key"))
 
 
-def _id_type(source: SourceTable) -> sql.Identifier:
-    """An adopted table keeps its own column type (uuid, say), which text does not become by itself."""
-    return sql.Identifier(source.events_id.base_schema, source.events_id.base)
-
-
 def _changed_columns(source: SourceTable, row: AttachedRow) -> sql.Composed:
     """Of the rows of an UPDATE in which one of the watched columns changed: what an event needs, old and new."""
-    key = source.primary_key
-    pairs = (
-        sql.SQL('{}::text collate pg_catalog."C" = {}::text').format(
-            sql.Identifier("before", name), sql.Identifier("after", name)
-        )
-        for name in key
-    )
-    needed = _needed(source, row)
-    before, after = (
-        sql.SQL(", ").join(sql.Identifier(which, name) for name in needed) for which in ("before", "after")
-    )
+    key, needed = source.primary_key, _needed(source, row)
+    same = sql.SQL('{}::text collate pg_catalog."C" = {}::text')
+    pairs = (same.format(sql.Identifier("before", name), sql.Identifier("after", name)) for name in key)
     return _template("changed_ids").format(
         same_row=sql.SQL(" and ").join(pairs),
         after_gone=sql.SQL("{} is null").format(sql.Identifier("after", key[0])),
         before_gone=sql.SQL("{} is null").format(sql.Identifier("before", key[0])),
         differs=_differs("before", "after", row.watched),
-        before=before,
-        after=after,
+        before=_columns("before", needed),
+        after=_columns("after", needed),
         names=sql.SQL(", ").join(map(sql.Identifier, needed)),
     )
+
+
+def _columns(row: str, names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(row, name) for name in names)
 
 
 def _needed(source: SourceTable, row: AttachedRow) -> list[str]:
@@ -203,7 +184,7 @@ def _needed(source: SourceTable, row: AttachedRow) -> list[str]:
 
 def _differs(old: str, new: str, columns: Sequence[str]) -> sql.Composed:
     """By what is stored: some types have no equality, and some take for equal what reads otherwise."""
-    rows = (sql.SQL(", ").join(sql.Identifier(row, name) for name in columns) for row in (old, new))
+    rows = (_columns(row, columns) for row in (old, new))
     return sql.SQL("pg_catalog.record_image_ne(row({}), row({}))").format(*rows)
 
 
@@ -212,7 +193,6 @@ def _text(row: str, column: str | None) -> sql.Composable:
 
 
 def _quoted(conn: Session, text: sql.Composable) -> sql.Literal:
-    """SQL as a text inside other SQL."""
     return sql.Literal(text.as_string(conn))
 
 

@@ -20,7 +20,7 @@ from outbox.store.queries import queries
 LARGE_ROWS = 10_000
 """Reading a smaller table as a whole takes about a millisecond."""
 
-_CHECKED = "search_outbox_via_check"
+
 _SYNTAX = b"42601"
 _STAND_IN = re.compile(r"Subquery Scan on (changed|one)$|Result$|Hash$|Disabled: ")
 # A row of nulls that the planner does not see through: it plans as for one row of unknown values.
@@ -39,14 +39,10 @@ class Via:
     notes: tuple[str, ...] = ()
 
 
-def text(via: str) -> sql.SQL:
-    """The user's own query, which was checked at attach."""
-    return sql.SQL(via)
-
-
-def joined(changed: sql.Composable, via: str) -> sql.Composed:
-    """The query beside each changed row. Its last line may be a comment."""
-    return sql.SQL("{} cross join lateral (\n{}\n) as via (id)").format(changed, text(via))
+def joined(changed: sql.Composable, via: str, *, checked: bool = True) -> sql.Composed:
+    """The query beside each changed row. Its last line may be a comment. Once it is checked it has one column."""
+    alias = sql.SQL("via (id)" if checked else "via")
+    return sql.SQL("{} cross join lateral (\n{}\n) as {}").format(changed, sql.SQL(via), alias)
 
 
 def check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
@@ -59,7 +55,8 @@ def check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
         with conn.transaction(force_rollback=True):
             return _check(conn, source, via)
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
-        return Via((f"--via: {_said(error)}. It is one SELECT over the row `changed`, a row of {source.shown}.",))
+        said = (error.diag.message_primary or type(error).__name__).rstrip(".")
+        return Via((f"--via: {said}. It is one SELECT over the row `changed`, a row of {source.shown}.",))
 
 
 def _not_one_statement(conn: psycopg.Connection[Any], via: str) -> str:
@@ -80,8 +77,13 @@ def _check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
     if len(columns) != 1:
         names = ", ".join(column.name for column in columns) or "none"
         return Via((f"--via returns {len(columns)} columns ({names}). It must return one, the id.",))
-    problems = [*_volatile(conn, oid), *_locking(conn)]
-    unreadable = list(_unreadable(conn, source, oid))
+    problems = [*_volatile(conn, oid), *_locking(conn, source)]
+    # What the projector's role must be allowed to read. Rights of a role that nobody uses do no harm.
+    lacking = conn.execute(queries("producers")["unreadable"], {"oid": oid, "source": source.oid}).fetchall()
+    unreadable = (
+        f"a projector that logs in as {role} may not read {table}: grant select on {table} to {role}"
+        for table, role in lacking
+    )
     used, whole_row = _used(conn, source, via)
     problems += [
         f"--via reads the virtual generated column {name} of {source.shown}, which triggers do not see. "
@@ -98,8 +100,8 @@ def _check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
 
 
 def _make_view(conn: psycopg.Connection[Any], source: SourceTable, changed: sql.Composable, via: str) -> int:
-    name = sql.Identifier(source.outbox_schema, _CHECKED)
-    query = sql.SQL("{} cross join lateral (\n{}\n) as via").format(changed, text(via))
+    name = _checked(source)
+    query = joined(changed, via, checked=False)
     conn.execute(sql.SQL("create view {} as select via.* from {}").format(name, query))
     row = conn.execute("select %s::regclass::oid::bigint", [name.as_string(conn)]).fetchone()
     assert row is not None
@@ -116,27 +118,19 @@ def _volatile(conn: psycopg.Connection[Any], oid: int) -> Iterator[str]:
         yield "--via takes a random sample (TABLESAMPLE). Leave that out."
 
 
-def _unreadable(conn: psycopg.Connection[Any], source: SourceTable, oid: int) -> Iterator[str]:
-    """What the projector's role must be allowed to read. Rights of a role that nobody uses do no harm."""
-    for table, role in conn.execute(queries("producers")["unreadable"], {"oid": oid, "source": source.oid}).fetchall():
-        yield f"a projector that logs in as {role} may not read {table}: grant select on {table} to {role}"
-
-
-def _locking(conn: psycopg.Connection[Any]) -> Iterator[str]:
-    plan = plans.explained(conn, sql.SQL("select * from {}").format(_checked_name(conn)))
+def _locking(conn: psycopg.Connection[Any], source: SourceTable) -> Iterator[str]:
+    plan = plans.explained(conn, sql.SQL("select * from {}").format(_checked(source)))
     if any(node["Node Type"] == "LockRows" for node in plans.nodes(plan)):
         yield "--via locks rows (FOR UPDATE or FOR SHARE). Leave that out: writers would wait for each other."
 
 
-def _checked_name(conn: psycopg.Connection[Any]) -> sql.Identifier:
-    row = conn.execute(queries("producers")["outbox_schema"]).fetchone()
-    assert row is not None
-    return sql.Identifier(row[0], _CHECKED)
+def _checked(source: SourceTable) -> sql.Identifier:
+    return sql.Identifier(source.outbox_schema, "search_outbox_via_check")
 
 
 def _used(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> tuple[tuple[str, ...], bool]:
     """The columns of `changed` that the query names, as PostgreSQL writes it out: every one with its prefix."""
-    conn.execute(sql.SQL("drop view {}").format(_checked_name(conn)))
+    conn.execute(sql.SQL("drop view {}").format(_checked(source)))
     oid = _make_view(conn, source, sql.SQL("{} as changed").format(source.name), via)
     row = conn.execute("select pg_get_viewdef(%s::oid)", [oid]).fetchone()
     definition = row[0] if row else ""
@@ -146,10 +140,6 @@ def _used(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> tuple
     whole_row = re.search(r"\bchanged\.\*", definition) is not None
     named = (name for name in source.columns if re.search(rf"\bchanged\.{re.escape(quoted[name])}(?!\w)", definition))
     return tuple(source.columns if whole_row else named), whole_row
-
-
-def _said(error: psycopg.Error) -> str:
-    return (error.diag.message_primary or type(error).__name__).rstrip(".")
 
 
 def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: Sequence[str] = ()) -> str:

@@ -144,8 +144,12 @@ select asked.entity_type,
  cross join lateral (
     select coalesce(sum((counts ->> asked.entity_type)::bigint), 0) as n from search_outbox_leases) leased
 
+-- name: labelled_types
+-- Reads: the types that were declared first, and so are labels of metrics.
+select entity_type from search_outbox_entity_types order by declared_at, entity_type limit %(most_types)s
+
 -- name: oldest_of_other_types
--- Reads: the age of the oldest open row of a type that is not configured, among the rows at the low end.
+-- Reads: the age of the oldest open row of a type that is no label, among the rows at the low end.
 select greatest(extract(epoch from clock_timestamp() - greatest(least(coalesce(
            min(created_at) filter (where entity_type <> all (%(entity_types)s::text[])), max(created_at)),
            clock_timestamp()), 'epoch')), 0)::float8

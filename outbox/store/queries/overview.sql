@@ -7,16 +7,17 @@ select entity_type,
        count(*) filter (where status = 'pending') as pending,
        count(*) filter (where status = 'processing') as processing,
        greatest(extract(epoch from clock_timestamp() - greatest(least(min(created_at), clock_timestamp()), 'epoch')),
-                0)::float8 as oldest_age_seconds
-  from ((select entity_type, status, created_at from search_outbox_events
+                0)::float8 as oldest_age_seconds,
+       count(*) filter (where status = 'pending' and coalesce(next_retry_at <= clock_timestamp(), true)) as due
+  from ((select entity_type, status, created_at, next_retry_at from search_outbox_events
           where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
           order by seq limit %(most)s)
         union all
-        (select entity_type, status, created_at from search_outbox_events
+        (select entity_type, status, created_at, next_retry_at from search_outbox_events
           where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
           order by next_retry_at limit %(most)s)
         union all
-        (select entity_type, status, created_at from search_outbox_events
+        (select entity_type, status, created_at, next_retry_at from search_outbox_events
           where processed_at is null and failed_at is null and abandoned_count > 0
           order by abandoned_count, seq limit %(most)s)) open_rows
  group by entity_type

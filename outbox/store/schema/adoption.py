@@ -7,6 +7,7 @@ fixed by running it again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import psycopg
@@ -81,7 +82,6 @@ def problems_of(conn: psycopg.Connection) -> list[str]:
 
 
 def found_columns(conn: psycopg.Connection) -> list[FoundColumn]:
-    """The columns of the table as they are."""
     rows = conn.execute(
         "select attname, format_type(atttypid, null),"
         " case when atttypid = 'varchar'::regtype and atttypmod > 0 then atttypmod - 4 end,"
@@ -206,12 +206,10 @@ class CannotAdopt(OutboxError):
 
 
 def is_needed(conn: psycopg.Connection) -> bool:
-    """True where the table is there already."""
     return conn.execute("select to_regclass('search_outbox_events') is not null").fetchone() == (True,)
 
 
 def refuse_unfit(conn: psycopg.Connection) -> None:
-    """Raise with everything that stands in the way, if anything does."""
     if problems := problems_of(conn):
         raise CannotAdopt(problems)
 
@@ -244,8 +242,9 @@ def fill_rows(conn: psycopg.Connection, say: Say) -> None:
 def _fill_pass(conn: psycopg.Connection, say: Say) -> bool:
     """One walk over the list; True when nothing is left on it. Rows that someone held are left for the next."""
     first, last = _ends(conn)
+    query = files.adoption("6_fill_rows").encode()
     for start in range(first - 1, last, FILL_STEP):
-        _fill_step(conn, start)
+        in_transaction(conn, partial(conn.execute, query, {"after": start, "upto": start + FILL_STEP}))
         if (start // FILL_STEP) % 100 == 99:
             say(f"adopting search_outbox_events: {start + FILL_STEP} of {last} rows filled")
     return _ends(conn) == (1, 0)
@@ -260,12 +259,6 @@ def _ends(conn: psycopg.Connection) -> tuple[int, int]:
     row = conn.execute("select min(ordinal), max(ordinal) from search_outbox_adoption").fetchone()
     first, last = row or (None, None)
     return first or 1, last or 0
-
-
-def _fill_step(conn: psycopg.Connection, after: int) -> None:
-    query = files.adoption("6_fill_rows").encode()
-    bounds = {"after": after, "upto": after + FILL_STEP}
-    in_transaction(conn, lambda: conn.execute(query, bounds))
 
 
 def _run(conn: psycopg.Connection, step: str) -> None:

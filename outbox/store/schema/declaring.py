@@ -35,14 +35,14 @@ class Ambiguous(Conflict):
 
 
 class TypesFound(NamedTuple):
-    """What the view and the newest events tell of types that nobody has declared. `mixed`: both, so that a person must
-    say what keeps them."""
+    """What the view and the newest events tell of undeclared types. `mixed`: both; a person must say which."""
 
     clear: dict[str, EntityType]
     mixed: list[str]
 
 
-def find_types(conn: psycopg.Connection[Any], view: str) -> TypesFound:
+def declare_found(conn: psycopg.Connection[Any], view: str) -> TypesFound:
+    """Those that are clear; the others are named."""
     asked = queries("upgrade")
     in_view = _rows_of_view(conn, view)
     rows = conn.execute(asked["types_of_events"]).fetchall()
@@ -55,6 +55,8 @@ def find_types(conn: psycopg.Connection[Any], view: str) -> TypesFound:
         for kind, whose in by_payload.items()
         if kind not in in_view and kind not in declared
     }
+    if clear:
+        declare(conn, clear, "outbox migrate")
     return TypesFound(clear, sorted(mixed))
 
 
@@ -66,14 +68,6 @@ def _rows_of_view(conn: psycopg.Connection[Any], view: str) -> set[str]:
         conn.execute("select set_config('statement_timeout', %s, true)", (VIEW_LIMIT,))
         found = conn.execute(shape.query(queries("truth")["view_types"]), {"most": 10_000}).fetchall()
     return {row[0] for row in found}
-
-
-def declare_found(conn: psycopg.Connection[Any], view: str) -> TypesFound:
-    """Those that are clear; the others are named."""
-    found = find_types(conn, view)
-    if found.clear:
-        declare(conn, found.clear, "outbox migrate")
-    return found
 
 
 def is_finished(conn: psycopg.Connection[Any]) -> bool:

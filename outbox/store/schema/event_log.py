@@ -39,7 +39,6 @@ def permitted(migration: Migration) -> Iterator[None]:
 
 
 def is_on(conn: psycopg.Connection) -> bool:
-    """Whether producers write to the log."""
     return conn.execute("select to_regproc(%s) is not null", (KEPT,)).fetchone() == (True,)
 
 

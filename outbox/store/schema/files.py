@@ -38,27 +38,21 @@ class Migration:
         return " ".join(map(str.strip, self._section("Why")))
 
     @property
+    def run(self) -> str:
+        """Empty: in one transaction. `in steps`: as one block that commits as it goes."""
+        return " ".join(self._section("Run"))
+
+    @property
     def concurrent(self) -> bool:
         """True where each statement must run by itself, outside a transaction."""
-        return self._section("Run") == ["concurrently"] or self._in_steps
-
-    @property
-    def _in_steps(self) -> bool:
-        """True for one block that commits as it goes."""
-        return self._section("Run") == ["in steps"]
-
-    @property
-    def fills_adopted_rows(self) -> bool:
-        return self._section("Run") == ["adopted rows"]
+        return self.run in ("concurrently", "in steps")
 
     @property
     def indexes(self) -> list[str]:
-        """The indexes that a concurrent file builds."""
         return re.findall(r"concurrently if not exists (\w+)", self.code)
 
     @property
     def triggers(self) -> list[str]:
-        """The triggers that a file puts on our own tables."""
         return re.findall(r"create or replace trigger (\w+)", self.code)
 
     def undo(self, *, adopted: bool = False) -> str:
@@ -69,7 +63,7 @@ class Migration:
     @property
     def statements(self) -> list[str]:
         """Of a concurrent file, which holds no function bodies; a file in steps is one block."""
-        if self._in_steps:
+        if self.run == "in steps":
             return [self.code]
         return [part.strip() for part in self.code.split(";") if part.strip()]
 
@@ -97,20 +91,17 @@ def _folder() -> Path:
 
 @cache
 def numbered() -> tuple[Migration, ...]:
-    """All numbered migrations, oldest first."""
     files = sorted(path for path in _folder().glob("*.sql") if _NUMBERED.match(path.stem))
     return tuple(Migration(path.stem, int(path.stem[:4]), path.read_text("utf-8")) for path in files)
 
 
 @cache
 def part(name: str) -> Migration:
-    """One optional part."""
     return Migration(name, None, (_folder() / "optional" / f"{name}.sql").read_text("utf-8"))
 
 
 @cache
 def adoption(name: str) -> str:
-    """One step of the adoption of an existing table."""
     return (_folder() / "adoption" / f"{name}.sql").read_text("utf-8")
 
 

@@ -16,7 +16,7 @@ from outbox.errors import OutboxError, SchemaMismatch
 from outbox.policy.entity_type import BY_VIEW
 from outbox.policy.schema import SchemaState, SchemaStatus
 from outbox.store.attach import takeover
-from outbox.store.pool import connect
+from outbox.store.pool import connect, translated
 from outbox.store.pooler import require_own_session
 from outbox.store.schema import adoption, declaring, event_log, files, state
 from outbox.store.schema.files import Migration
@@ -27,8 +27,6 @@ Say = Callable[[str], None]
 
 
 class PlannedStep(NamedTuple):
-    """One thing that `migrate` would do."""
-
     name: str
     why: str
     adopts: bool
@@ -183,19 +181,16 @@ class MigrationRunning(OutboxError):
     exit_code = 75
 
 
-def migration_connection(database_url: str) -> psycopg.Connection:
+@contextmanager
+def migration_connection(database_url: str) -> Iterator[psycopg.Connection]:
     """An autocommit session without the role's time limits: an index of millions of rows takes its time.
 
     Its own: behind a pooler the lock would stay in one session and the missing limits in another."""
     reach = partial(connect, database_url, application="outbox migrate")
-    conn = reach()
-    try:
+    with reach() as conn, translated():
         require_own_session(conn, reach)
-    except OutboxError:
-        conn.close()
-        raise
-    conn.execute("set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0")
-    return conn
+        conn.execute("set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0")
+        yield conn
 
 
 @contextmanager
@@ -230,7 +225,7 @@ def apply_one(conn: psycopg.Connection, migration: Migration, say: Say) -> None:
     elif migration.name == EVENTS and adoption.is_needed(conn):
         adoption.adopt_columns(conn, say)
         record(mode="adopted")
-    elif migration.fills_adopted_rows and state.was_adopted(conn):
+    elif migration.run == "adopted rows" and state.was_adopted(conn):
         adoption.fill_rows(conn, say)
         in_transaction(conn, partial(adoption.forget_list, conn), partial(record, mode="adopted"))
     else:

@@ -36,20 +36,6 @@ class TableBusy(OutboxError):
     exit_code = 75
 
 
-def with_patience(step: Callable[[], None], *, try_for_seconds: float) -> None:
-    """Run `step` until it gets its locks. It must be safe to repeat after a lock timeout or a deadlock."""
-    tries = Retrying(
-        retry=retry_if_exception_type(_BUSY),
-        wait=wait_random_exponential(multiplier=0.2, max=5),
-        stop=stop_after_delay(try_for_seconds),
-        reraise=True,
-    )
-    try:
-        tries(step)
-    except _BUSY as busy:
-        raise TableBusy(str(busy).splitlines()[0]) from busy
-
-
 def until_true(step: Callable[[], bool], otherwise: str) -> None:
     """Repeat `step` until it says True; `otherwise` says what was in the way."""
     tries = Retrying(
@@ -69,7 +55,14 @@ def in_transaction(
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
     try_for_seconds: float = TRY_FOR_SECONDS,
 ) -> None:
-    """Run `works` in one transaction under the lock timeout, and again until they get their locks."""
+    """Run `works` in one transaction under the lock timeout, and again until they get their locks. They must be safe to
+    repeat after a lock timeout or a deadlock."""
+    tries = Retrying(
+        retry=retry_if_exception_type(_BUSY),
+        wait=wait_random_exponential(multiplier=0.2, max=5),
+        stop=stop_after_delay(try_for_seconds),
+        reraise=True,
+    )
 
     def step() -> None:
         with conn.transaction():
@@ -77,4 +70,7 @@ def in_transaction(
             for work in works:
                 work()
 
-    with_patience(step, try_for_seconds=try_for_seconds)
+    try:
+        tries(step)
+    except _BUSY as busy:
+        raise TableBusy(str(busy).splitlines()[0]) from busy

@@ -7,6 +7,8 @@ guide's table: 700 events per second instead of 40,000). A unique one is never t
 
 from __future__ import annotations
 
+from functools import partial
+
 import psycopg
 from psycopg import sql
 
@@ -108,12 +110,10 @@ def applied(conn: psycopg.Connection) -> tuple[Applied, ...]:
 
 
 def was_adopted(conn: psycopg.Connection) -> bool:
-    """True where the events table was there before us."""
     return any(row.mode == "adopted" for row in applied(conn))
 
 
 def read_status(conn: psycopg.Connection) -> SchemaStatus:
-    """The whole story of the schema."""
     return SchemaStatus(
         schema=check_schema(conn),
         applied=applied(conn),
@@ -126,30 +126,13 @@ def read_status(conn: psycopg.Connection) -> SchemaStatus:
 
 
 def pending(conn: psycopg.Connection, parts: tuple[str, ...] = ()) -> list[Migration]:
-    """What `migrate` would apply now."""
     have = {row.name for row in applied(conn)}
     numbered = [migration for migration in files.numbered() if migration.name not in have]
     return [*numbered, *(files.part(part) for part in parts if not has_part(conn, part))]
 
 
-def has_by_type(conn: psycopg.Connection) -> bool:
-    """Whether claims by entity type have their indexes."""
-    return has_part(conn, "by_type")
-
-
-def has_by_entity(conn: psycopg.Connection) -> bool:
-    """Whether an entity's done events can be found by its id."""
-    return has_part(conn, "by_entity")
-
-
-def has_notify(conn: psycopg.Connection) -> bool:
-    """Whether inserts wake a LISTEN on `search_outbox`."""
-    return has_part(conn, "notify")
-
-
 def has_part(conn: psycopg.Connection, part: str) -> bool:
-    """Recorded, and its indexes and triggers are there and whole: people drop them by hand, and an older release
-    installed fewer."""
+    """Recorded and whole: people drop indexes and triggers by hand, and an older release installed fewer."""
     if all(row.name != part for row in applied(conn)):
         return False
     indexes = files.part(part).indexes
@@ -158,12 +141,14 @@ def has_part(conn: psycopg.Connection, part: str) -> bool:
         " and indisvalid",
         (indexes,),
     ).fetchone()
-    return valid == (len(indexes),) and _has_triggers(conn, files.part(part).triggers)
+    triggers = files.part(part).triggers
+    counted = "select count(distinct tgname) from pg_trigger where tgname = any (%s)"
+    return valid == (len(indexes),) and conn.execute(counted, (triggers,)).fetchone() == (len(triggers),)
 
 
-def _has_triggers(conn: psycopg.Connection, names: list[str]) -> bool:
-    found = conn.execute("select count(distinct tgname) from pg_trigger where tgname = any (%s)", (names,)).fetchone()
-    return found == (len(names),)
+has_by_type = partial(has_part, part="by_type")  # claims by entity type have their indexes
+has_by_entity = partial(has_part, part="by_entity")  # an entity's done events can be found by its id
+has_notify = partial(has_part, part="notify")  # inserts wake a LISTEN on `search_outbox`
 
 
 def _rows_to_fill(conn: psycopg.Connection) -> int:

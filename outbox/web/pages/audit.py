@@ -143,17 +143,15 @@ def export_form(request: Request) -> Response:
     return stream(request, routing.services(request), routing.audit_filter(request.query_params), form, by)
 
 
-def prune_form(request: Request, form: routing.Sent) -> Response:
+def prune_form(request: Request, sent: routing.Sent) -> Response:
     """A dry run says how many; only the second button removes, and needs a reason."""
-    by, days, why = (str(form.get(name) or "") for name in ("by", "older_than_days", "reason"))
-    acting = routing.actor(request, by)
-    dry = form.get("run") != "really"
-    asked = routing.audit_filter(request.query_params)
-    done = routing.services(request).audit.prune(asked, _days(days), acting, None if dry else why, dry_run=dry)
+    days, dry = sent.text("older_than_days"), sent.text("run") != "really"
+    acting, asked = sent.actor, routing.audit_filter(request.query_params)
+    done = sent.at.audit.prune(asked, _days(days), acting, None if dry else sent.reason, dry_run=dry)
     if dry:
-        return _page(request, done, days, why)
+        return _page(request, done, days, sent.reason)
     words = routing.raw_filter(request.query_params, routing.AUDIT_FIELDS)
-    return routing.go(request, link("/ops/queue/audit", **words), "pruned", by)
+    return sent.go(link("/ops/queue/audit", **words), "pruned")
 
 
 def _days(text: str) -> float:
@@ -163,18 +161,10 @@ def _days(text: str) -> float:
         raise read.BadRequest([("older_than_days", "must be a number of days")]) from None
 
 
-_EXPORT_ANSWERS: Final = {
-    "responses": {
-        200: {
-            "description": "The rows.",
-            "content": {
-                "text/csv": {"schema": {"type": "string"}},
-                "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
-                "application/x-ndjson": {"schema": {"type": "string"}},
-            },
-        }
-    },
-}
+_TEXT: Final = {"schema": {"type": "string"}}
+_ROWS: Final = {"schema": {"type": "array", "items": {"type": "object"}}}
+_FORMS: Final = {"text/csv": _TEXT, "application/json": _ROWS, "application/x-ndjson": _TEXT}
+_EXPORT_ANSWERS: Final = {"responses": {200: {"description": "The rows.", "content": _FORMS}}}
 PAGES: Final = (
     Endpoint("GET", f"{HOME}/audit", audit_page, VIEWER, takes=(*routing.AUDIT_FIELDS, "cursor")),
     Endpoint("POST", f"{HOME}/audit/export", export_form, VIEWER, takes=(*routing.AUDIT_FIELDS, "format"), shows=True),

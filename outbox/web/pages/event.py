@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
-from fastapi import Form
 from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.errors import OutboxError
-from outbox.ops.events import Current, EventDetail
+from outbox.ops.events import EventDetail
 from outbox.ops.explain import Verdict, explain_stored
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy import inputs as read
@@ -22,7 +21,7 @@ from outbox.policy.event import REFRESH
 from outbox.policy.redact import causes
 from outbox.web import routing
 from outbox.web.auth import Role
-from outbox.web.difference import Difference, compare, is_offending, offending_fields
+from outbox.web.difference import compare, is_offending, offending_fields
 from outbox.web.difference import lines as lines_of
 from outbox.web.routing import ADMIN, HOME, VIEWER, Endpoint
 from outbox.web.runbook import advice
@@ -35,11 +34,10 @@ def event_page(request: Request, id: str) -> Response:
     return _page(request, routing.services(request).browse.show(routing.event_id(id)))
 
 
-def unmask(request: Request, id: str, reason: Annotated[str, Form()] = "", by: Annotated[str, Form()] = "") -> Response:
+def unmask(request: Request, id: str, sent: routing.Sent) -> Response:
     """Shows it once, in the answer itself: the next request gets it masked again."""
-    at = routing.services(request)
-    detail = at.browse.show(routing.event_id(id))
-    payload = at.payloads.unmask(detail.event.id, routing.actor(request, by), read.reason(reason))
+    detail = sent.at.browse.show(routing.event_id(id))
+    payload = sent.at.payloads.unmask(detail.event.id, sent.actor, read.reason(sent.reason))
     return _page(request, detail, payload)
 
 
@@ -51,7 +49,7 @@ def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) 
         "detail": detail,
         "event": event,
         "advice": advice(event.error_reason),
-        "verdict": _verdict(detail),
+        "verdict": _verdict(event, detail.error_detail),
         "causes": _causes(detail.error_detail),
         "life": life(event, detail.attempts, detail.acts),
         "may_unmask": routing.person(request).role.allows(Role.ADMIN),
@@ -63,36 +61,22 @@ def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) 
 
 def _document(request: Request, detail: EventDetail, unmasked: bytes | None) -> dict[str, Any]:
     """What a viewer may not see is not even asked for."""
-    nothing: dict[str, Any] = {
-        "current": None,
-        "difference": None,
-        "lines": [],
-        "lines_cut": False,
-        "offending_paths": frozenset(),
-    }
     if not routing.person(request).may_act:
-        return nothing
+        return {"current": None, "difference": None, "lines": [], "lines_cut": False, "offending_paths": frozenset()}
     fields = offending_fields(f"{detail.event.error or ''} {(detail.error_detail or b'').decode('utf-8', 'replace')}")
     payloads = routing.services(request).payloads
     open_ = unmasked is not None
     current = payloads.current(detail.index, detail.document_id, detail.event.routing, unmasked=open_)
-    payload = _read(unmasked if open_ else detail.payload)
+    payload, theirs = _read(unmasked if open_ else detail.payload), _read(current.source)
     lines = list(islice(lines_of(payload), MOST_LINES + 1)) if payload is not None else []
     hidden = () if open_ else tuple(request.app.state.settings.redact_fields)
     return {
         "current": current,
-        "difference": _difference(payload, current, fields, hidden),
+        "difference": None if None in (payload, theirs) else compare(payload, theirs, fields, hidden),
         "lines": lines[:MOST_LINES],
         "lines_cut": len(lines) > MOST_LINES,
         "offending_paths": frozenset(line.path for line in lines if line.path and is_offending(line.path, fields)),
     }
-
-
-def _difference(payload: Any, current: Current, fields: tuple[str, ...], hidden: tuple[str, ...]) -> Difference | None:
-    theirs = _read(current.source)
-    if payload is None or theirs is None:
-        return None
-    return compare(payload, theirs, fields, hidden)
 
 
 def _read(text: bytes | None) -> Any:
@@ -102,10 +86,9 @@ def _read(text: bytes | None) -> Any:
         return None
 
 
-def _verdict(detail: EventDetail) -> Verdict | None:
-    event = detail.event
+def _verdict(event: StoredEvent, detail: bytes | None) -> Verdict | None:
     try:
-        return explain_stored(event, detail.error_detail)
+        return explain_stored(event, detail)
     except OutboxError:
         return None
 
@@ -117,10 +100,8 @@ def _causes(detail: bytes | None) -> list[dict[str, str]]:
     except orjson.JSONDecodeError:
         return []
     error = told.get("error", told) if isinstance(told, dict) else told
-    found = [
-        {"type": str(cause.get("type") or ""), "reason": str(cause.get("reason") or "")} for cause in causes(error)
-    ]
-    return [cause for cause in found if cause["type"] or cause["reason"]]
+    found = ({name: str(cause.get(name) or "") for name in ("type", "reason")} for cause in causes(error))
+    return [cause for cause in found if any(cause.values())]
 
 
 Row = Mapping[str, Any]

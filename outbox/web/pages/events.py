@@ -16,7 +16,7 @@ from outbox.errors import Conflict, UsageError
 from outbox.ops.events import EventPage
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.event import Status
-from outbox.policy.inputs import EventFilter, given
+from outbox.policy.inputs import EventFilter
 from outbox.ports import EntityWait
 from outbox.web import answers, routing
 from outbox.web.answers import answer, event
@@ -175,39 +175,30 @@ PAGE_ROWS: Final = 50
 
 def events_page(request: Request) -> Response:
     status = request.query_params.get("status", "")
-    return _list(request, (status,) if status else (), "events.html", title="Events", action="/ops/queue/events")
+    return _list(request, (status,) if status else (), title="Events", action="/ops/queue/events")
 
 
 def failed_list(request: Request) -> Response:
-    return _list(request, ("failed",), "events.html", title="Failed events", action="/ops/queue/failures/list")
+    return _list(request, ("failed",), title="Failed events", action="/ops/queue/failures/list")
 
 
-def _list(request: Request, statuses: tuple[str, ...], template: str, **values: Any) -> Response:
-    asked = routing.event_filter(request.query_params)
-    page = _read(request, asked, statuses)
-    status = routing.services(request).status().value.status
-    words = {name: request.query_params[name] for name in given(asked) if name in request.query_params}
-    if request.query_params.get("status"):
-        words["status"] = request.query_params["status"]
-    return render(
-        request,
-        template,
-        page=page,
-        filter_words=words,
-        reasons=sorted(reason for reason in status.failed_by_reason if reason),
-        types=sorted(row.entity_type for row in status.by_entity_type),
-        statuses=[str(each) for each in Status],
-        only_failed=statuses == ("failed",) and values["action"].endswith("/list"),
-        **values,
-    )
-
-
-def _read(request: Request, asked: object, statuses: tuple[str, ...]) -> EventPage:
-    cursor = request.query_params.get("cursor", "")
+def _list(request: Request, statuses: tuple[str, ...], **values: Any) -> Response:
+    at, asked = routing.services(request), routing.event_filter(request.query_params)
     try:
-        return routing.services(request).browse.page(asked, statuses, PAGE_ROWS, cursor)  # type: ignore[arg-type]
+        page = at.browse.page(asked, statuses, PAGE_ROWS, request.query_params.get("cursor", ""))
     except UsageError as wrong:
         raise RefusedRequest(400, usage_detail(wrong)) from wrong
+    values |= routing.filter_bar(request, asked, at.status().value.status)
+    if request.query_params.get("status"):
+        values["filter_words"]["status"] = request.query_params["status"]
+    return render(
+        request,
+        "events.html",
+        page=page,
+        statuses=[str(each) for each in Status],
+        only_failed=values["action"].endswith("/list"),
+        **values,
+    )
 
 
 _PROJECT_ANSWERS: Final = {

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from outbox.ops.failures import Stats
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.ops.replay.plan import Plan
-from outbox.policy.inputs import FAILURE_TYPES, MOST_IDS, given
+from outbox.policy.inputs import FAILURE_TYPES, MOST_IDS
 from outbox.policy.replay import MOST_ROWS
 from outbox.web import answers, routing, templating
 from outbox.web.answers import answer
@@ -99,14 +99,8 @@ def groups(asked: Annotated[GroupQuery, Query()], at: At) -> Response:
 def preview(asked: Annotated[PreviewQuery, Query()], at: At) -> Response:
     """What a replay with this filter would take, in its order. No side effect."""
     found = at.failures.preview(event_filter_of(asked), asked.page, asked.page_size)
-    return answer(
-        {
-            "events": found.rows,
-            "page": asked.page,
-            "page_size": asked.page_size,
-            **capped(found.total),
-        }
-    )
+    paged = {"page": asked.page, "page_size": asked.page_size}
+    return answer({"events": found.rows, **paged, **capped(found.total)})
 
 
 def replay(body: ReplayBody, at: At, who: Who, request: Request) -> Response:
@@ -127,8 +121,7 @@ def replay(body: ReplayBody, at: At, who: Who, request: Request) -> Response:
     )
     at.dispatching.start(created)
     at.status.forget()
-    where = {"location": f"/api/v1/replays/{created.batch.id}"}
-    return answer(resource(created.batch), 202, where)
+    return answer(resource(created.batch), 202, {"location": f"/api/v1/replays/{created.batch.id}"})
 
 
 def planned(plan: Plan) -> dict[str, Any]:
@@ -158,15 +151,12 @@ def failures_page(request: Request) -> Response:
     asked = routing.event_filter(request.query_params)
     reading, day = at.status(), at.day()
     groups = at.groups().value if asked.is_empty else at.failures.groups(asked, MOST_GROUPS)
-    status = reading.value.status
     return render(
         request,
         "failures.html",
         groups=[(group, templating.spark(group.hours)) for group in groups],
         total=sum(group.count for group in groups),
-        filter_words={name: request.query_params[name] for name in given(asked) if name in request.query_params},
-        reasons=sorted(reason for reason in status.failed_by_reason if reason),
-        types=sorted(row.entity_type for row in status.by_entity_type),
+        **routing.filter_bar(request, asked, reading.value.status),
         day=day.value,
         stale=day.problem or reading.problem,
         chart=chart(day.value),
@@ -181,11 +171,8 @@ def chart(stats: Stats) -> templating.Columns:
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     found = {hour.hour: hour.by_failure_type for hour in stats.hours}
     hours = [now - timedelta(hours=HOURS - 1 - n) for n in range(HOURS)]
-    return templating.stacked([(f"{hour:%d %b %H:00}", found.get(hour, {})) for hour in hours], SERIES, label=_hour)
-
-
-def _hour(label: str) -> str:
-    return label[-5:]
+    columns = [(f"{hour:%d %b %H:00}", found.get(hour, {})) for hour in hours]
+    return templating.stacked(columns, SERIES, label=lambda hour: hour[-5:])
 
 
 def table(stats: Stats) -> list[tuple[str, list[int], int]]:

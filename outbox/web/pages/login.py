@@ -20,10 +20,10 @@ def login_page(request: Request) -> Response:
     return render(request, "login.html", wrong=False, next=_inside(request.query_params.get("next")))
 
 
-def login(request: Request, form: routing.Sent) -> Response:
+def login(request: Request, sent: routing.Sent) -> Response:
     gate: AccessGate = request.app.state.gate
-    entry = gate.holder(request, str(form.get("token") or "").strip(), login=True)
-    wanted = _inside(str(form.get("next") or ""))
+    entry = gate.holder(request, sent.text("token").strip(), login=True)
+    wanted = _inside(sent.text("next"))
     if entry is None or gate.sessions is None:
         return render(request, "login.html", status_code=401, wrong=True, next=wanted)
     answer = RedirectResponse(wanted, 303)

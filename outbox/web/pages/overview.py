@@ -18,7 +18,7 @@ from outbox.ops.audit import AuditRow
 from outbox.ops.status import Pulse, QueueStatus, TypeCounts
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.event import Status
-from outbox.policy.inputs import AuditFilter, EventFilter, given
+from outbox.policy.inputs import AuditFilter, EventFilter
 from outbox.web import answers, routing, templating
 from outbox.web.answers import answer, event
 from outbox.web.pages import audit
@@ -105,6 +105,7 @@ def overview(request: Request) -> Response:
     shown = Narrowed(type_rows(seen), seen.recent_failures, seen.recent_audit.rows)
     if not asked.is_empty:
         shown = fitting(at, asked, shown)
+    bar = routing.filter_bar(request, asked, status)
     return render(
         request,
         "overview.html",
@@ -114,10 +115,7 @@ def overview(request: Request) -> Response:
         attention=list(attention(status)),
         headline=f"{status.sentence}.",
         subline=subline(status),
-        filter_words={name: request.query_params[name] for name in given(asked) if name in request.query_params},
-        reasons=sorted(reason for reason in status.failed_by_reason if reason),
-        known_types=sorted(row.entity_type for row in status.by_entity_type),
-        types=shown.types,
+        **bar | {"known_types": bar["types"], "types": shown.types},
         recent=shown.failures[:SHOWN],
         acts=acts(shown.acts)[:SHOWN],
         workers_alive=sum(worker.alive for worker in status.workers),

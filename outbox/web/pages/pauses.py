@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from pydantic import Field
-from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.policy import inputs as read
@@ -48,22 +47,17 @@ def resume(body: ResumeBody, at: At, who: Who) -> Response:
     return answer(found)
 
 
-def pause_form(request: Request, form: routing.Sent) -> Response:
-    at, by = routing.services(request), str(form.get("by") or "")
-    said = str(form.get("entity_type") or "").strip()
-    kind = read.line("entity_type", said, 200) if said else None
-    at.pauses.pause(routing.actor(request, by), str(form.get("reason") or ""), kind)
-    at.status.forget()
-    return routing.go(request, "/ops/queue", "paused", by)
+def pause_form(sent: routing.Sent) -> Response:
+    said = sent.text("entity_type").strip()
+    sent.at.pauses.pause(sent.actor, sent.reason, read.line("entity_type", said, 200) if said else None)
+    return sent.go(HOME, "paused")
 
 
-def resume_form(request: Request, form: routing.Sent) -> Response:
-    at, by = routing.services(request), str(form.get("by") or "")
-    scope = str(form.get("scope") or "*")
+def resume_form(sent: routing.Sent) -> Response:
+    scope = sent.text("scope")
     kind = read.line("scope", scope.removeprefix("type:"), 200) if scope.startswith("type:") else None
-    at.pauses.resume(routing.actor(request, by), str(form.get("reason") or ""), kind)
-    at.status.forget()
-    return routing.go(request, "/ops/queue", "resumed", by)
+    sent.at.pauses.resume(sent.actor, sent.reason, kind)
+    return sent.go(HOME, "resumed")
 
 
 PAGES: Final = (

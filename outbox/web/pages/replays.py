@@ -84,32 +84,23 @@ def replay_page(request: Request, id: str) -> Response:
     )
 
 
-def cancel_form(request: Request, id: str, form: routing.Sent) -> Response:
-    by = str(form.get("by") or "")
-    acting = routing.actor(request, by)
-    routing.services(request).replays.cancel(routing.event_id(id), acting, str(form.get("reason") or ""))
-    return routing.go(request, f"/ops/queue/replays/{id}", "cancelled", by)
+def cancel_form(id: str, sent: routing.Sent) -> Response:
+    acting = sent.actor
+    sent.at.replays.cancel(routing.event_id(id), acting, sent.reason)
+    return sent.go(f"/ops/queue/replays/{id}", "cancelled")
 
 
-def replay_event_form(request: Request, id: str, form: routing.Sent) -> Response:
+def replay_event_form(id: str, sent: routing.Sent) -> Response:
     """A single event is a batch of one, moved before the page comes back."""
-    at, by = routing.services(request), str(form.get("by") or "")
-    asked = ReplayRequest(
-        actor=routing.actor(request, by),
-        reason=str(form.get("reason") or ""),
-        filter=EventFilter(ids=(routing.event_id(id),)),
-    )
-    created = at.replays.create(asked)
-    at.dispatching.run(created)
-    at.status.forget()
-    return routing.go(request, f"/ops/queue/replays/{created.batch.id}", "replayed", by)
+    asked = ReplayRequest(actor=sent.actor, reason=sent.reason, filter=EventFilter(ids=(routing.event_id(id),)))
+    created = sent.at.replays.create(asked)
+    sent.at.dispatching.run(created)
+    return sent.go(f"/ops/queue/replays/{created.batch.id}", "replayed")
 
 
-def discard_event_form(request: Request, id: str, form: routing.Sent) -> Response:
-    at, by = routing.services(request), str(form.get("by") or "")
-    at.discards.discard(routing.event_id(id), routing.actor(request, by), str(form.get("reason") or ""))
-    at.status.forget()
-    return routing.go(request, f"/ops/queue/events/{id}", "discarded", by)
+def discard_event_form(id: str, sent: routing.Sent) -> Response:
+    sent.at.discards.discard(routing.event_id(id), sent.actor, sent.reason)
+    return sent.go(f"/ops/queue/events/{id}", "discarded")
 
 
 MOST_PLANS: Final = 20
@@ -144,29 +135,26 @@ class Plans:
 
 def preview_page(request: Request) -> Response:
     """What a replay with this filter would take, a page at a time, in its own order."""
-    asked = routing.event_filter(request.query_params)
+    at, asked = routing.services(request), routing.event_filter(request.query_params)
     number = routing.number(request.query_params, "page", 1, 1, 20_000)
-    found = routing.services(request).failures.preview(asked, number, PAGE_ROWS)
-    words = routing.raw_filter(request.query_params, routing.EVENT_FIELDS)
-    status = routing.services(request).status().value.status
+    found = at.failures.preview(asked, number, PAGE_ROWS)
+    bar = routing.filter_bar(request, asked, at.status().value.status)
     return render(
         request,
         "replay.html",
         preview=found,
         matched=min(found.total, read.MOST_COUNTED),
         capped=found.total > read.MOST_COUNTED,
-        filter_words=words,
-        reasons=sorted(reason for reason in status.failed_by_reason if reason),
-        types=sorted(row.entity_type for row in status.by_entity_type),
+        **bar | {"filter_words": routing.raw_filter(request.query_params, routing.EVENT_FIELDS)},
         selection=_name(asked),
         most=MOST_IDS,
     )
 
 
-def plan_page(request: Request, form: routing.Sent) -> Response:
+def plan_page(request: Request, sent: routing.Sent) -> Response:
     """The plan of the chosen ids, or of all that match, its ids pinned. Still nothing is changed."""
-    asked, limit = _asked(form)
-    plan = routing.services(request).planner.plan(asked, limit, pin=True)
+    asked, limit = _asked(sent.form)
+    plan = sent.at.planner.plan(asked, limit, pin=True)
     _plans(request).keep(plan, asked)
     return render(
         request,
@@ -177,27 +165,25 @@ def plan_page(request: Request, form: routing.Sent) -> Response:
         capped=plan.matched > read.MOST_COUNTED,
         rate=DEFAULT_RATE,
         takes=plan.total / DEFAULT_RATE,
-        back=str(form.get("back") or ""),
+        back=sent.text("back"),
     )
 
 
-def run_form(request: Request, form: routing.Sent) -> Response:
+def run_form(request: Request, sent: routing.Sent) -> Response:
     """Replays exactly the plan's ids. The plan's id is the client id: a second click finds the first one's replay."""
-    at, by = routing.services(request), str(form.get("by") or "")
-    plan, asked = _plans(request).take(str(form.get("plan") or ""))
-    created = at.replays.create(
+    plan, asked = _plans(request).take(sent.text("plan"))
+    created = sent.at.replays.create(
         ReplayRequest(
-            actor=routing.actor(request, by),
-            reason=str(form.get("reason") or ""),
+            actor=sent.actor,
+            reason=sent.reason,
             filter=asked,
             pinned=plan.ids,
-            rate=_rate(form),
+            rate=_rate(sent.text("rate")),
             client_id=f"console-{plan.id}",
         )
     )
-    at.dispatching.start(created)
-    at.status.forget()
-    return routing.go(request, f"/ops/queue/replays/{created.batch.id}", "replayed", by)
+    sent.at.dispatching.start(created)
+    return sent.go(f"/ops/queue/replays/{created.batch.id}", "replayed")
 
 
 def _plans(request: Request) -> Plans:
@@ -220,8 +206,7 @@ def _asked(form: FormData) -> tuple[EventFilter, int | None]:
     return routing.event_filter(form), limit
 
 
-def _rate(form: FormData) -> float | None:
-    text = str(form.get("rate") or "")
+def _rate(text: str) -> float | None:
     try:
         return read.rate(float(text), DEFAULT_RATE) if text else None
     except ValueError:

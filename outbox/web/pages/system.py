@@ -100,7 +100,7 @@ class Found(NamedTuple):
 
 def verify_page(request: Request) -> Response:
     at = routing.services(request)
-    results = at.verify.last_results(RESULTS)
+    results = at.verifications(RESULTS)
     last = next((row for row in results if row["status"] == "finished"), None)
     running = next((row for row in results[:1] if row["status"] == "running"), None)
     rebuilds = at.rebuilds(5)

@@ -58,10 +58,9 @@ def webhooks_page(request: Request) -> Response:
     )
 
 
-def redeliver_form(request: Request, id: str, form: routing.Sent) -> Response:
-    by, reason = str(form.get("by") or ""), str(form.get("reason") or "") or None
-    routing.services(request).webhooks.redeliver(routing.event_id(id), routing.actor(request, by), reason)
-    return routing.go(request, "/ops/queue/webhooks", "redelivered", by)
+def redeliver_form(id: str, sent: routing.Sent) -> Response:
+    sent.at.webhooks.redeliver(routing.event_id(id), sent.actor, sent.reason or None)
+    return sent.go("/ops/queue/webhooks", "redelivered")
 
 
 PAGES: Final = (

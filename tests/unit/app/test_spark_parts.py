@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from outbox.app import part_process
 from outbox.errors import OutboxError
-from outbox.ops.reindex.backfill import IndexLost
-from outbox.ops.reindex.parallel import PartJob
-from outbox.policy.rebuild_parts import PartsProgress
+from outbox.reindex.backfill import IndexLost
+from outbox.reindex.parallel import PartJob
+from outbox.reindex.parts import PartsProgress
 
 JOB = PartJob("backfill", 7, 0.0, 2, "alice")
 SETTINGS = {"DATABASE_URL": "postgresql://u:p@localhost/db"}
@@ -65,23 +66,23 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpark]:
     module.SparkSession = made  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
     monkeypatch.setitem(sys.modules, "pyspark.sql", module)
-    monkeypatch.delitem(sys.modules, "outbox.app.spark_parts", raising=False)
+    monkeypatch.delitem(sys.modules, "outbox.reindex.spark", raising=False)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
     yield made
-    sys.modules.pop("outbox.app.spark_parts", None)
+    sys.modules.pop("outbox.reindex.spark", None)
 
 
 def engine(monkeypatch: pytest.MonkeyPatch, run: Callable[[], int], master: str | None = None) -> Any:
-    spark_parts = importlib.import_module("outbox.app.spark_parts")
+    spark_parts = importlib.import_module("outbox.reindex.spark")
 
     @contextmanager
     def worker(settings: Any, job: PartJob, owner: str) -> Iterator[Any]:
         assert (settings.database.dsn, job) == (SETTINGS["DATABASE_URL"], JOB)
         yield SimpleNamespace(run=run)
 
-    monkeypatch.setattr(spark_parts, "part_worker", worker)
-    return spark_parts.SparkParts(SETTINGS, 2, master)
+    monkeypatch.setattr(part_process, "part_worker", worker)
+    return spark_parts.SparkParts(SETTINGS, 2, master, part_process.work_on)
 
 
 def ended(made: Any) -> None:

@@ -54,13 +54,12 @@ def test_each_page_has_a_place_for_the_benchmark_over_kafka() -> None:
     assert "summary_of_kafka" in marks[SCALING]
 
 
-NOT_WHOLE = [
+NOT_WHOLE: list[dict[str, Any]] = [
+    *(
+        {"turned": turned}
+        for turned in ({"events": 5}, {"rounds": 2}, {"product": "opensearch"}, {"rounds": 5, "lanes": 4}, None)
+    ),
     {"smoke": True},
-    {"turned": {"events": 5}},
-    {"turned": {"rounds": 2}},
-    {"turned": {"product": "opensearch"}},
-    {"turned": {"rounds": 5, "lanes": 4}},
-    {"turned": None},
     {"benchmark": "flat"},
 ]
 

@@ -18,29 +18,29 @@ from bench.result import BenchmarkResult
 ROOT = Path(__file__).parents[3]
 
 
-def test_every_case_of_the_drain_matrix_is_judged_by_the_bar_of_its_kind() -> None:
+def judged(values: dict[str, float]) -> BenchmarkResult:
     result = BenchmarkResult("drain_matrix", smoke=False)
-    for number, name in enumerate(drain_matrix.CASES):
-        result.add(f"{name}: ratio", "", 0.6 - number / 1000)
+    for name, value in values.items():
+        result.add(f"{name}: ratio", "", value)
     drain_matrix.judge(result)
+    return result
+
+
+def test_every_case_of_the_drain_matrix_is_judged_by_the_bar_of_its_kind() -> None:
+    result = judged({name: 0.6 - number / 1000 for number, name in enumerate(drain_matrix.CASES)})
     assert [bar.name.split(": ")[0] for bar, _ in result.bars] == list(drain_matrix.CASES)
     views = {bar.name for bar, _ in result.bars if bar.goal == drain_matrix.VIEW_BAR.goal}
     assert len(views) == 2
     assert all("from the view" in name for name in views)
-    assert [bar.name for bar, _ in result.bars if bar.first == drain.BAR.first] == ["500 B: drain rate / raw _bulk"]
+    plain = ["500 B: drain rate / raw _bulk"]
+    assert [bar.name for bar, _ in result.bars if bar.first == drain.BAR.first] == plain
+    assert [bar.name for bar, value in result.bars if bar.verdict(value) == "MISSED"] == plain
     assert not result.passed
-    assert [bar.name for bar, value in result.bars if bar.verdict(value) == "MISSED"] == [
-        "500 B: drain rate / raw _bulk"
-    ]
 
 
 def test_one_bad_case_of_the_drain_matrix_is_a_missed_bar() -> None:
     for bad in drain_matrix.CASES:
-        result = BenchmarkResult("drain_matrix", smoke=False)
-        for name in drain_matrix.CASES:
-            result.add(f"{name}: ratio", "", 0.1 if name == bad else 0.9)
-        drain_matrix.judge(result)
-        assert not result.passed, bad
+        assert not judged({**dict.fromkeys(drain_matrix.CASES, 0.9), bad: 0.1}).passed, bad
 
 
 def test_every_benchmark_has_three_rounds_or_more() -> None:

@@ -6,6 +6,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -36,20 +37,27 @@ try:
     main()
 except SystemExit:
     pass
-print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 # The pages would listen now: nothing after that delays the first answer.
 LISTENING = "import outbox.web.health\noutbox.web.health.start = lambda *_: sys.exit()"
 
 
-def imported(*argv: str, before: str = "", **environment: str) -> set[str]:
-    code = ASK.format(argv=list(argv), before=before)
+def modules_after(code: str, **environment: str) -> set[str]:
     environ = clean_environment({"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", **environment})
     # What coverage of subprocesses imports is not ours.
     environ = {name: value for name, value in environ.items() if not name.startswith(("COVERAGE_", "COV_"))}
-    command = [sys.executable, "-c", code]
+    command = [
+        sys.executable,
+        "-c",
+        f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)",
+    ]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
     return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@cache
+def imported(*argv: str, before: str = "", **environment: str) -> set[str]:
+    return modules_after(ASK.format(argv=list(argv), before=before), **environment)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +86,5 @@ def test_the_health_pages_listen_before_drivers_metrics_and_logs_are_imported() 
 
 
 def test_a_projector_imports_no_console_no_embedded_servers_and_no_client_that_it_never_asks() -> None:
-    code = "import json, sys; import outbox.app.launch, outbox.app.daemon; print(json.dumps(sorted(sys.modules)))"
-    environ = clean_environment({})
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
-    )
-    found = set(json.loads(done.stdout))
+    found = modules_after("import outbox.app.launch, outbox.app.daemon")
     assert found & (NEVER | {"typer", "outbox.web.application", "outbox.embedded"}) == set()

@@ -1,7 +1,5 @@
-"""Every command's help: what it does, examples, --json where data is printed; and that it starts quickly."""
+"""Every command's help: what it does, examples, --json where data is printed."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
@@ -13,7 +11,6 @@ from rich.text import Text
 
 from outbox import cli
 from outbox.cli.menu import ENTRIES, LaterCommand, app
-from tests.fixtures.processes import ROOT, clean_environment
 
 # Commands that must exist; others are added by their own tests.
 COMMANDS = (
@@ -87,18 +84,3 @@ def test_no_help_is_taken_for_colour(name: str) -> None:
     texts = [ALL[name].help or "", *(getattr(parameter, "help", None) or "" for parameter in ALL[name].params)]
     for text in texts:
         assert Text.from_markup(text).plain == text
-
-
-def test_help_comes_without_loading_drivers_or_settings() -> None:
-    code = (
-        "import sys; from outbox.cli.menu import app\n"
-        "try: app(['--help'], prog_name='outbox')\n"
-        "except SystemExit: pass\n"
-        "heavy = [m for m in ('psycopg', 'elasticsearch', 'pydantic', 'structlog', 'prometheus_client', 'fastapi')"
-        " if m in sys.modules]\n"
-        "print(heavy, file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=clean_environment({}), capture_output=True, text=True, check=True
-    )
-    assert done.stderr.strip() == "[]"

@@ -78,28 +78,15 @@ def test_with_kafka_the_commands_reach_connect_without_showing_its_password(envi
     assert "export OUTBOX_SOURCE=kafka KAFKA_BOOTSTRAP_SERVERS=127.0.0.1:3" in told
     login = "KAFKA_CONNECT_USERNAME=outbox KAFKA_CONNECT_PASSWORD_FILE='/a folder/connect-password'"
     assert f"export KAFKA_CONNECT_URL=http://127.0.0.1:4 {login}" in told
+    assert not [line for line in commands_to_try(WHERE) if "KAFKA" in line]
 
 
 @pytest.mark.parametrize(("variable", "option"), [("http_proxy", " --noproxy '*'"), ("no_proxy", "")])
 def test_the_search_goes_past_a_proxy_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, variable: str, option: str
 ) -> None:
-    for name in (
-        "http_proxy",
-        "HTTP_PROXY",
-        "https_proxy",
-        "HTTPS_PROXY",
-        "all_proxy",
-        "ALL_PROXY",
-        "no_proxy",
-        "NO_PROXY",
-    ):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv(variable, "http://127.0.0.1:9")
     assert search(WHERE).startswith(f"curl -s{option} 'http://127.0.0.1:2/search-index/")
-
-
-def test_with_kafka_the_commands_know_where_the_events_come_from() -> None:
-    there = replace(WHERE, kafka="127.0.0.1:3")
-    assert "export OUTBOX_SOURCE=kafka KAFKA_BOOTSTRAP_SERVERS=127.0.0.1:3" in commands_to_try(there)
-    assert not [line for line in commands_to_try(WHERE) if "KAFKA" in line]

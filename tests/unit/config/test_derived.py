@@ -128,6 +128,7 @@ def test_settings_without_a_database_load_for_commands_that_need_none() -> None:
         ("localhost", False, True, "loopback by name"),
         ("0.0.0.0", False, False, "everyone"),
         ("::", False, False, "everyone"),
+        ("192.0.2.1", False, False, "another address"),
         ("ops.example", False, False, "a name that may be anything"),
         ("0.0.0.0", True, True, "everyone with a token"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from outbox.daemon.claiming import Claimer
 from outbox.daemon.lease import Holding, Leases, best_clock, boottime
-from outbox.daemon.second_target import SecondTarget
+from outbox.reindex.second_target import SecondTarget
 
 
 @pytest.mark.parametrize(

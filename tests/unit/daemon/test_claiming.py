@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from outbox.daemon.claiming import Kinds
-from outbox.daemon.gate import Control
 from outbox.policy.outcome import Failure, Reason
 from outbox.ports import Claimed, ClaimOrder
 from tests.fakes import MemoryEvents
@@ -107,13 +106,6 @@ def test_a_pause_of_one_type_claims_by_type_only_where_the_twins_are() -> None:
     assert not Kinds(indexed=False, stopped=frozenset("a")).by_type
     assert Kinds(indexed=True, stopped=frozenset("a")).by_type
     assert not Kinds(indexed=True).by_type
-
-
-def test_an_operators_pause_of_everything_claims_nothing() -> None:
-    worker, events = a_worker()
-    events.queue.produce("x")
-    worker.gate.obey([Control("*", "ann", "x")])
-    assert taken(worker) is None
 
 
 def test_nothing_is_sent_when_the_machine_slept_between_the_claim_and_its_reply() -> None:

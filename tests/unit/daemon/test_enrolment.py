@@ -69,14 +69,17 @@ class Waiting(threading.Event):
         return self.is_set()
 
 
-def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
+def enrolled(register: FakeRegister, stop: threading.Event | None = None) -> list[Fact]:
     facts: list[Fact] = []
-    register = FakeRegister(list(looks))
-    stop = Waiting(register)
+    Enrolment(register, "w1", "1", 1.0, [], HERE, facts.append).enter(stop or Waiting(register))
+    return facts
+
+
+def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
+    stop = Waiting(register := FakeRegister(list(looks)))
     if stopped:
         stop.set()
-    Enrolment(register, "w1", "1", 1.0, [], HERE, facts.append).enter(stop)
-    return facts
+    return enrolled(register, stop)
 
 
 def test_a_free_id_is_taken_without_a_warning() -> None:
@@ -128,10 +131,8 @@ def other(start_id: UUID, host: str, silent_seconds: float, index: str = "elsewh
 
 
 def beside(*looks: list[Other]) -> tuple[FakeRegister, list[Fact]]:
-    facts: list[Fact] = []
     register = FakeRegister(others_found=list(looks))
-    Enrolment(register, "w1", "1", 1.0, [], HERE, facts.append).enter(Waiting(register))
-    return register, facts
+    return register, enrolled(register)
 
 
 def test_a_worker_that_writes_elsewhere_and_lives_refuses_the_start_which_leaves_nothing_behind() -> None:

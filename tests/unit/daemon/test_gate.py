@@ -10,121 +10,97 @@ from outbox.policy.outcome import Failure, Reason
 from tests.fixtures.events import Time
 
 
-class Probe:
-    """Answers what the test has set."""
+class Bench:
+    """A gate whose probe answers what the test has set."""
 
     def __init__(self) -> None:
+        self.facts, self.clock = list[Fact](), Time()
         self.failure: Failure | None = Failure(Reason.ES_BLOCKED, "still blocked")
-        self.asked: list[str] = []
-
-    def __call__(self, target: str) -> Failure | None:
-        self.asked.append(target)
-        return self.failure
+        self.gate = PauseGate(self.facts.append, self.clock, lambda target: self.failure)
 
 
 @pytest.fixture
-def facts() -> list[Fact]:
-    return []
+def bench() -> Bench:
+    return Bench()
 
 
-@pytest.fixture
-def clock() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def probe() -> Probe:
-    return Probe()
-
-
-@pytest.fixture
-def gate(facts: list[Fact], clock: Time, probe: Probe) -> PauseGate:
-    return PauseGate(facts.append, clock, probe)
-
-
-def test_a_pause_is_said_once_and_again_only_with_a_new_cause(gate: PauseGate, facts: list[Fact]) -> None:
+def test_a_pause_is_said_once_and_again_only_with_a_new_cause(bench: Bench) -> None:
     for cause in ("es_blocked", "es_blocked", "es_auth"):
-        gate.pause("articles", cause, "why")
-    assert facts == [SinkPaused("articles", "es_blocked", "why"), SinkPaused("articles", "es_auth", "why")]
-    assert gate.snapshot() == {"articles": "es_auth"}
+        bench.gate.pause("articles", cause, "why")
+    assert bench.facts == [SinkPaused("articles", "es_blocked", "why"), SinkPaused("articles", "es_auth", "why")]
+    assert bench.gate.snapshot() == {"articles": "es_auth"}
 
 
-def test_the_end_of_a_pause_says_how_long_it_was_from_its_first_cause_on(
-    gate: PauseGate, facts: list[Fact], clock: Time
-) -> None:
-    gate.pause("articles", "es_blocked", "")
-    clock.passes(5)
-    gate.pause("articles", "es_auth", "")
-    clock.passes(5)
-    gate.resume("articles")
-    gate.resume("articles")
-    assert facts[-1] == SinkResumed("articles", "es_auth", 10.0)
-    assert not gate.paused_targets()
+def test_the_end_of_a_pause_says_how_long_it_was_from_its_first_cause_on(bench: Bench) -> None:
+    bench.gate.pause("articles", "es_blocked", "")
+    bench.clock.passes(5)
+    bench.gate.pause("articles", "es_auth", "")
+    bench.clock.passes(5)
+    bench.gate.resume("articles")
+    bench.gate.resume("articles")
+    assert bench.facts[-1] == SinkResumed("articles", "es_auth", 10.0)
+    assert not bench.gate.paused_targets()
 
 
-def test_probes_are_at_most_five_seconds_apart_however_long_it_takes(gate: PauseGate, clock: Time) -> None:
-    gate.pause("articles", "es_blocked", "")
+def test_probes_are_at_most_five_seconds_apart_however_long_it_takes(bench: Bench) -> None:
+    bench.gate.pause("articles", "es_blocked", "")
     times = []
-    while clock.now < 1_100:
-        if target := gate.due_probe():
-            times.append(clock.now)
-            assert gate.still_broken(target)
-        clock.passes(0.05)
+    while bench.clock.now < 1_100:
+        if target := bench.gate.due_probe():
+            times.append(bench.clock.now)
+            assert bench.gate.still_broken(target)
+        bench.clock.passes(0.05)
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert times[0] <= 1_000.6
     assert max(gaps) <= 5.1
     assert len(times) <= 35
 
 
-def test_only_one_lane_at_a_time_tries_a_target(gate: PauseGate, clock: Time) -> None:
-    gate.pause("articles", "es_blocked", "")
-    clock.passes(1)
-    assert gate.due_probe() == "articles"
-    assert gate.due_probe() is None
-    gate.give_up_probe("articles")
-    assert gate.due_probe() == "articles"
+def test_only_one_lane_at_a_time_tries_a_target(bench: Bench) -> None:
+    bench.gate.pause("articles", "es_blocked", "")
+    bench.clock.passes(1)
+    assert bench.gate.due_probe() == "articles"
+    assert bench.gate.due_probe() is None
+    bench.gate.give_up_probe("articles")
+    assert bench.gate.due_probe() == "articles"
 
 
-def test_each_target_is_paused_and_tried_on_its_own(gate: PauseGate, clock: Time) -> None:
-    gate.pause("articles", "es_blocked", "")
-    gate.pause("authors", "es_auth", "")
-    clock.passes(1)
-    assert {gate.due_probe(), gate.due_probe()} == {"articles", "authors"}
-    gate.resume("articles")
-    assert gate.paused_targets() == {"authors"}
+def test_each_target_is_paused_and_tried_on_its_own(bench: Bench) -> None:
+    bench.gate.pause("articles", "es_blocked", "")
+    bench.gate.pause("authors", "es_auth", "")
+    bench.clock.passes(1)
+    assert {bench.gate.due_probe(), bench.gate.due_probe()} == {"articles", "authors"}
+    bench.gate.resume("articles")
+    assert bench.gate.paused_targets() == {"authors"}
 
 
-def test_a_probe_that_finds_another_cause_says_so(
-    gate: PauseGate, probe: Probe, facts: list[Fact], clock: Time
-) -> None:
-    gate.pause("articles", "es_blocked", "")
-    clock.passes(1)
-    probe.failure = Failure(Reason.ES_AUTH, "key revoked")
-    assert gate.due_probe() == "articles"
-    assert gate.still_broken("articles")
-    assert facts[-1] == SinkPaused("articles", "es_auth", "key revoked")
+def test_a_probe_that_finds_another_cause_says_so(bench: Bench) -> None:
+    bench.gate.pause("articles", "es_blocked", "")
+    bench.clock.passes(1)
+    bench.failure = Failure(Reason.ES_AUTH, "key revoked")
+    assert bench.gate.due_probe() == "articles"
+    assert bench.gate.still_broken("articles")
+    assert bench.facts[-1] == SinkPaused("articles", "es_auth", "key revoked")
 
 
-def test_a_lane_that_may_not_claim_rests_until_the_next_probe_and_never_over_a_second(
-    gate: PauseGate, clock: Time
-) -> None:
-    gate.pause("articles", "es_blocked", "")
-    assert 0.3 < gate.wait_seconds() <= 0.5
+def test_a_lane_that_may_not_claim_rests_until_the_next_probe_and_never_over_a_second(bench: Bench) -> None:
+    bench.gate.pause("articles", "es_blocked", "")
+    assert 0.3 < bench.gate.wait_seconds() <= 0.5
     for _ in range(6):
-        clock.passes(6)
-        gate.due_probe()
-        gate.still_broken("articles")
-    assert gate.wait_seconds() == 1.0
-    clock.passes(60)
-    assert gate.wait_seconds() == 0.05
+        bench.clock.passes(6)
+        bench.gate.due_probe()
+        bench.gate.still_broken("articles")
+    assert bench.gate.wait_seconds() == 1.0
+    bench.clock.passes(60)
+    assert bench.gate.wait_seconds() == 0.05
 
 
-def test_pauses_by_operators_are_obeyed_and_each_change_is_announced_once(gate: PauseGate, facts: list[Fact]) -> None:
+def test_pauses_by_operators_are_obeyed_and_each_change_is_announced_once(bench: Bench) -> None:
     everything, one = Control("*", "ann", "upgrade"), Control("type:article", "bob", "flood")
     for controls in ([], [everything], [everything, one], [one], []):
         for _ in range(2):
-            gate.obey(controls)
-    assert facts == [
+            bench.gate.obey(controls)
+    assert bench.facts == [
         OperatorPaused("*", "ann", "upgrade"),
         OperatorPaused("type:article", "bob", "flood"),
         OperatorResumed("*"),
@@ -132,9 +108,9 @@ def test_pauses_by_operators_are_obeyed_and_each_change_is_announced_once(gate: 
     ]
 
 
-def test_a_pause_of_one_type_does_not_stop_everything(gate: PauseGate) -> None:
-    gate.obey([Control("type:article", "bob", "flood")])
-    assert not gate.stopped_by_operator()
-    assert gate.types_stopped_by_operator() == {"article"}
-    gate.obey([Control("*", "bob", "flood")])
-    assert gate.stopped_by_operator()
+def test_a_pause_of_one_type_does_not_stop_everything(bench: Bench) -> None:
+    bench.gate.obey([Control("type:article", "bob", "flood")])
+    assert not bench.gate.stopped_by_operator()
+    assert bench.gate.types_stopped_by_operator() == {"article"}
+    bench.gate.obey([Control("*", "bob", "flood")])
+    assert bench.gate.stopped_by_operator()

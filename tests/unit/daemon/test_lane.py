@@ -314,7 +314,7 @@ def refused_settle(memory: Memory) -> None:
 def braked_and_short(memory: Memory) -> None:
     """One event is held back by the brake, the others cannot be sent."""
     memory.produce(1, op="not-a-real-op")
-    memory.worker.brakes.failures.admit = lambda *_: False  # type: ignore[method-assign]
+    memory.worker.judge.brake.admit = lambda *_: False  # type: ignore[method-assign]
     two_clocks(memory)
 
 

@@ -36,6 +36,11 @@ def test_it_reaches_one_item_under_lasting_pressure_and_the_full_size_again_afte
     assert limit.items == largest or largest < 40
 
 
-def test_nothing_changes_without_need() -> None:
-    limit = BatchLimit.full(500)
+@given(st.integers(1, 10_000))
+def test_a_full_limit_is_back_after_so_many_good_batches_and_then_nothing_changes(largest: int) -> None:
+    limit = BatchLimit.full(largest).after(pressure=True)
+    good = 0
+    while limit.items < largest:
+        limit, good = limit.after(pressure=False), good + 1
+    assert good <= 20
     assert limit.after(pressure=False) is limit

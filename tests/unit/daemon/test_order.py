@@ -1,13 +1,25 @@
 """What a claim asks for: the floor, the share of retries, suspects; and which upserts are out of order."""
 
+from math import inf
+from unittest import mock
+from uuid import uuid4
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.batch import IN_ORDER_SECONDS, Standing
+from outbox.daemon.batch import TRUSTED_SECONDS, Batch, Bodies, Verdicts, known_since
 from outbox.daemon.claiming import Floor, Orders
+from outbox.daemon.lease import Holding
+from outbox.policy.event import Event
 from outbox.ports import Claimed, ClaimOrder
 from tests.fixtures.events import Time, an_event
+
+
+def a_batch(events: list[Event], clock: Time, since: float) -> Batch:
+    claimed = Claimed(uuid4(), events, ClaimOrder(uuid4(), 1, 0))
+    holding = Holding(claimed, 60.0, 600.0, clock)
+    return Batch(claimed, events, holding, Bodies(mock.Mock(), mock.Mock(), clock), Verdicts(events), since)
 
 
 def answer(orders: Orders, order: ClaimOrder, *seqs: int, took: float = 0.001, **values: object) -> None:
@@ -30,13 +42,18 @@ def test_the_floor_follows_the_claims_and_only_the_timer_goes_back_to_nothing() 
     assert [orders.fresh(2).floor for _ in range(3)] == [0, 11, 11], "one lane of the process, not all of them"
 
 
-def test_a_full_claim_from_nothing_lowers_the_floor_to_rows_that_were_committed_late() -> None:
+@pytest.mark.parametrize(
+    ("high", "late", "floor"),
+    [([1_000, 1_001], [5, 6], 6), ([900_000], [7], 7)],
+    ids=["rows that were committed late", "a floor that was too high"],
+)
+def test_a_claim_from_nothing_lowers_the_floor_to_what_it_finds(high: list[int], late: list[int], floor: int) -> None:
     clock = Time()
     orders = Orders(clock, 2)
-    answer(orders, orders.fresh(2), 1_000, 1_001)
+    answer(orders, orders.fresh(2), *high)
     clock.passes(3)
-    answer(orders, orders.fresh(2), 5, 6)
-    assert orders.fresh(2).floor == 6
+    answer(orders, orders.fresh(2), *late)
+    assert orders.fresh(2).floor == floor
 
 
 def test_the_claim_from_nothing_comes_less_often_while_it_is_slow() -> None:
@@ -66,15 +83,6 @@ def test_a_seq_that_a_producer_wrote_itself_does_not_lift_the_floor_over_all_oth
     assert orders.fresh(3).floor == 5_000_000_001
     answer(orders, orders.fresh(3), 5_000_000_009)
     assert orders.fresh(3).floor == 5_000_000_009
-
-
-def test_a_floor_that_is_too_high_comes_down_by_the_timer() -> None:
-    clock = Time()
-    orders = Orders(clock, 3)
-    answer(orders, orders.fresh(3), 900_000)
-    clock.passes(3)
-    answer(orders, orders.fresh(3), 7)
-    assert orders.fresh(3).floor == 7
 
 
 def test_each_type_has_a_floor_of_its_own() -> None:
@@ -107,13 +115,11 @@ def test_retries_take_half_of_a_batch_while_fresh_rows_wait_and_all_of_it_when_n
 # Suspects
 
 
-def test_suspects_are_asked_for_fifty_five_and_one_at_a_time() -> None:
-    asked = Orders(Time(), 500).suspects()
-    assert [(order.suspects, order.limit) for order in asked] == [(1, 50), (2, 5), (3, 1)]
-
-
-def test_suspects_never_come_in_larger_batches_than_the_setting() -> None:
-    assert [order.limit for order in Orders(Time(), 3).suspects()] == [3, 3, 1]
+@pytest.mark.parametrize(("most", "asked"), [(500, [(1, 50), (2, 5), (3, 1)]), (3, [(1, 3), (2, 3), (3, 1)])])
+def test_suspects_are_asked_for_fifty_five_and_one_at_a_time_and_never_more_than_the_setting(
+    most: int, asked: list[tuple[int, int]]
+) -> None:
+    assert [(order.suspects, order.limit) for order in Orders(Time(), most).suspects()] == asked
 
 
 def test_a_process_asks_for_suspects_once_per_second_until_it_finds_some() -> None:
@@ -132,21 +138,43 @@ def test_a_process_asks_for_suspects_once_per_second_until_it_finds_some() -> No
 
 def test_what_was_tried_before_is_out_of_order_however_young() -> None:
     for values in ({"attempts": 2}, {"retried": True}, {"replay_count": 1}, {"abandoned_count": 1}):
-        standing = Standing.of([an_event(1), an_event(2, **values), an_event(3)])
-        assert not standing.in_order(0.0)
-        assert standing.overdue(0.0), "and is checked again when it is settled"
+        assert known_since([an_event(1), an_event(2, **values), an_event(3)], 100.0) == -inf, values
 
 
 @given(st.lists(st.floats(0, 60), min_size=1, max_size=5), st.floats(0, 60))
 def test_so_is_what_is_older_than_half_of_what_elasticsearch_remembers_by_default(
     ages: list[float], waited: float
 ) -> None:
-    standing = Standing.of([an_event(seq, age_seconds=age) for seq, age in enumerate(ages, 1)])
-    assert standing.in_order(waited) == (max(ages) + waited <= IN_ORDER_SECONDS)
-    assert standing.overdue(waited) == (waited > IN_ORDER_SECONDS / 2)
+    clock, events = Time(), [an_event(seq, age_seconds=age) for seq, age in enumerate(ages, 1)]
+    claimed_at = clock()
+    batch = a_batch(events, clock, known_since(events, claimed_at))
+    clock.passes(waited)
+    age = clock() - (claimed_at - max(ages))
+    assert batch.too_old(drawn=False) == (age > TRUSTED_SECONDS)
+
+
+def test_a_check_without_a_newer_delete_makes_it_young_again_unless_it_was_tried_before() -> None:
+    clock = Time()
+    for values, trusted in (({"age_seconds": 60.0}, True), ({"attempts": 2}, False)):
+        events = [an_event(1, **values)]
+        batch = a_batch(events, clock, known_since(events, clock()))
+        assert batch.too_old(drawn=False)
+        batch.checked(clock())
+        assert batch.too_old(drawn=False) is not trusted
+        clock.passes(TRUSTED_SECONDS + 1)
+        assert batch.too_old(drawn=False)
+
+
+def test_what_was_looked_up_is_as_old_as_its_read() -> None:
+    clock = Time()
+    batch = a_batch([an_event(1)], clock, -inf)
+    batch.bodies.drawn_at = clock()
+    assert not batch.too_old(drawn=True)
+    clock.passes(TRUSTED_SECONDS + 1)
+    assert batch.too_old(drawn=True)
 
 
 @pytest.mark.parametrize("age", [-1.0, -7_200.0])
 def test_a_creation_that_lies_ahead_says_nothing_about_the_age(age: float) -> None:
     """A producer whose clock is ahead, or in another time zone; infinity comes as -1."""
-    assert not Standing.of([an_event(1), an_event(2, age_seconds=age)]).in_order(0.0)
+    assert known_since([an_event(1), an_event(2, age_seconds=age)], 100.0) == -inf

@@ -93,14 +93,6 @@ def test_of_one_document_only_the_newest_event_is_sent_and_the_older_ones_are_su
     assert (memory.worker.last.done, memory.worker.last.superseded) == (3, 2)
 
 
-def test_v1_good_and_v2_refused_in_one_batch_leaves_v1_in_the_index(memory: Memory) -> None:
-    first, second = memory.produce("a", event_version=1), memory.produce("a", event_version=2)
-    memory.refuse_version(2)
-    memory.run()
-    assert memory.version("a") == 1
-    assert memory.status(first, second) == ["done", "failed"]
-
-
 def test_each_refused_event_makes_room_for_the_next_older_one_in_the_same_pass(memory: Memory) -> None:
     ids = [memory.produce("a", event_version=version) for version in range(1, 5)]
     other = memory.produce("b")
@@ -172,21 +164,20 @@ def test_a_refused_row_of_a_document_does_not_stand_in_for_the_good_one_below_it
     assert memory.version("a") == 1
 
 
-def test_bodies_go_out_in_portions_that_fit(memory: Memory) -> None:
-    memory.worker.projector.portion_bytes = 10_000
-    for number in range(10):
-        memory.produce(str(number), payload=b'{"t":"' + b"x" * 2_800 + b'"}')
+@pytest.mark.parametrize(
+    ("portion_bytes", "sizes", "sent"),
+    [(10_000, [2_800] * 10, [3, 3, 3, 1]), (100_000, [10, 300_000, 20], [1, 1, 1])],
+    ids=["as many as fit", "a larger one alone"],
+)
+def test_bodies_go_out_in_portions_that_fit(
+    memory: Memory, portion_bytes: int, sizes: list[int], sent: list[int]
+) -> None:
+    memory.worker.projector.portion_bytes = portion_bytes
+    for number, size in enumerate(sizes):
+        memory.produce(str(number), payload=b'{"t":"' + b"x" * size + b'"}')
     memory.run()
-    assert [len(request) for request in memory.sink.sent] == [3, 3, 3, 1]
-
-
-def test_a_body_larger_than_a_portion_goes_alone(memory: Memory) -> None:
-    memory.worker.projector.portion_bytes = 100_000
-    for size in (10, 300_000, 20):
-        memory.produce(str(size), payload=b'{"t":"' + b"x" * size + b'"}')
-    memory.run()
-    assert [len(request) for request in memory.sink.sent] == [1, 1, 1]
-    assert memory.worker.last.done == 3
+    assert [len(request) for request in memory.sink.sent] == sent
+    assert memory.worker.last.done == len(sizes)
 
 
 # Time
@@ -342,7 +333,7 @@ def test_a_version_that_no_event_of_the_batch_knows_is_kept_for_a_check(memory: 
     memory.produce("a", event_version=5)
     memory.sink.documents[("articles", "article:a")] = (99, b"{}")
     memory.run()
-    assert [(event.entity_id, current) for event, current in memory.worker.projector.ahead] == [("a", 99)]
+    assert [(event.entity_id, current) for event, current in memory.worker.projector.higher.ahead] == [("a", 99)]
 
 
 # A plain batch

@@ -1,49 +1,78 @@
-"""The start: a database that is down is waited for and said, a wrong schema is refused, and every try beats."""
+"""The start: a database that is down is waited for and said, what is wrong is refused, and every try beats."""
 
 import threading
 
 import pytest
 
-from outbox.daemon.startup import wait_for_schema
+from outbox.daemon.startup import begin
 from outbox.errors import DatabaseDown, SchemaMismatch
-from outbox.facts import Beat, DatabaseBack, DatabaseLost, Fact, SchemaChecked
-from outbox.policy.schema import SchemaState
-
-FITS = SchemaState("ok", 1, 1)
+from outbox.facts import Beat, DatabaseBack, DatabaseLost, Fact
 
 
 class Impatient(threading.Event):
-    """Waits for nothing."""
+    """Waits for nothing, and remembers for how long it was asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[float | None] = []
 
     def wait(self, timeout: float | None = None) -> bool:
+        self.waited.append(timeout)
         return self.is_set()
 
 
-def start(*answers: SchemaState | Exception, patient: bool = True) -> list[Fact]:
-    left, facts = list(answers), list[Fact]()
+class Steps:
+    """Each step fails with its errors, one after the other, and is then done."""
 
-    def check() -> SchemaState:
-        answer = left.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def __init__(self, *errors: list[Exception]) -> None:
+        self.done: list[int] = []
+        self.facts: list[Fact] = []
+        self.stop = Impatient()
+        self._errors = errors
 
-    wait_for_schema(check, facts.append, Impatient(), patient=patient)
-    return facts
+    def begin(self, *, patient: bool = True) -> bool:
+        steps = [lambda place=place: self._step(place) for place in range(len(self._errors))]
+        return begin(steps, self.facts.append, self.stop, patient=patient)
+
+    def _step(self, place: int) -> None:
+        if self._errors[place]:
+            raise self._errors[place].pop(0)
+        self.done.append(place)
 
 
 def test_each_try_beats_so_that_a_wait_for_the_database_is_no_hang() -> None:
-    facts = start(DatabaseDown("refused"), DatabaseDown("refused"), FITS)
-    kinds = [type(fact) for fact in facts]
-    assert kinds == [Beat, DatabaseLost, Beat, DatabaseLost, Beat, DatabaseBack, SchemaChecked]
-    assert {fact.loop for fact in facts if isinstance(fact, Beat)} == {"start"}
+    start = Steps([DatabaseDown("refused"), DatabaseDown("refused")])
+    assert start.begin()
+    assert [type(fact) for fact in start.facts] == [Beat, DatabaseLost, Beat, DatabaseLost, Beat, DatabaseBack]
+    assert {fact.loop for fact in start.facts if isinstance(fact, Beat)} == {"start"}
+
+
+def test_a_step_that_is_done_is_not_taken_again_and_the_next_one_is_not_kept_waiting() -> None:
+    start = Steps([DatabaseDown("dropped")] * 3, [DatabaseDown("dropped")], [])
+    assert start.begin()
+    assert start.done == [0, 1, 2]
+    assert start.stop.waited == [0.1, 0.2, 0.4, 0.1]
+
+
+def test_the_pause_between_two_tries_is_ten_seconds_at_most() -> None:
+    start = Steps([DatabaseDown("refused")] * 12)
+    assert start.begin()
+    assert start.stop.waited[-1] == 10.0
 
 
 def test_who_does_not_wait_gets_the_error_at_once() -> None:
+    start = Steps([], [DatabaseDown("refused")])
     with pytest.raises(DatabaseDown):
-        start(DatabaseDown("refused"), FITS, patient=False)
+        start.begin(patient=False)
 
 
 def test_a_schema_that_does_not_fit_is_refused() -> None:
     with pytest.raises(SchemaMismatch):
-        start(SchemaState("too_old", 1, 2))
+        Steps([], [SchemaMismatch("too old")]).begin()
+
+
+def test_a_stop_ends_the_wait() -> None:
+    start = Steps([DatabaseDown("refused")])
+    start.stop.set()
+    assert not start.begin()
+    assert start.done == []

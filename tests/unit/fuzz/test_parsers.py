@@ -157,16 +157,9 @@ def test_an_address_of_a_webhook_is_judged(url: str) -> None:
 
 # Where IPv4 hides in IPv6, and the ranges that are not for everyone.
 RANGES = (
-    "::/96",
-    "::ffff:0:0/96",
-    "64:ff9b::/96",
-    "2001::/32",
-    "2002::/16",
-    "fc00::/7",
-    "fe80::/10",
-    "fec0::/10",
+    "::/96", "::ffff:0:0/96", "64:ff9b::/96", "2001::/32", "2002::/16", "fc00::/7", "fe80::/10", "fec0::/10",
     "ff00::/8",
-)
+)  # fmt: skip
 
 
 @given(st.ip_addresses() | st.sampled_from(RANGES).flatmap(lambda network: st.ip_addresses(network=network)))

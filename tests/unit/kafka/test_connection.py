@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 from pydantic import SecretStr
 
 from outbox.config import KafkaSettings, load_settings
 from outbox.config.streaming import OURS
 from outbox.errors import ConfigurationError
-from outbox.kafka.connection import consumer_options, options
+from outbox.kafka.connection import consumer_options, open_consumer, options
+from tests.fixtures.waiting import eventually
 
 DSN = "postgresql://app:pw@db:5432/shop"
 KAFKA = {"DATABASE_URL": DSN, "OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "a:9092"}
@@ -20,18 +21,14 @@ def settings(**values: object) -> KafkaSettings:
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_nothing_is_committed_and_no_offset_is_chosen_by_the_client(protocol: str) -> None:
-    found = consumer_options(settings(group_protocol=protocol), client="w1")
-    assert (found["enable.auto.commit"], found["enable.auto.offset.store"]) == (False, False)
-    assert found["auto.offset.reset"] == "error"
-    assert found["isolation.level"] == "read_committed"
-
-
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
 @pytest.mark.parametrize("prefetch_bytes", [65_536, 16_777_216, 1_073_741_824])
-def test_librdkafka_takes_what_may_be_set(protocol: str, prefetch_bytes: int) -> None:
+def test_librdkafka_takes_what_may_be_set_and_neither_commits_nor_chooses_an_offset(
+    protocol: str, prefetch_bytes: int
+) -> None:
     """It checks its options when a consumer is made; no broker is asked for that."""
     found = consumer_options(settings(group_protocol=protocol, prefetch_bytes=prefetch_bytes), client="w1")
+    assert (found["enable.auto.commit"], found["enable.auto.offset.store"]) == (False, False)
+    assert (found["auto.offset.reset"], found["isolation.level"]) == ("error", "read_committed")
     Consumer(found | {"log_level": 0}).close()
 
 
@@ -68,6 +65,15 @@ def test_more_options_are_passed_on_and_those_that_we_depend_on_are_not_theirs()
     assert "canary" not in repr(settings)
     assert "canary" in settings.secrets()
     assert {"group.id", "enable.auto.commit", "auto.offset.reset", "isolation.level"} <= OURS
+
+
+def test_errors_of_librdkafka_are_given_to_us_and_not_written_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[KafkaError] = []
+    settings = load_settings(KAFKA | {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}).kafka
+    consumer = open_consumer(settings, client="w1", on_error=told.append, on_commit=lambda *_: None)
+    eventually(lambda: consumer.poll(0.05) or any(error.code() == KafkaError._TRANSPORT for error in told))
+    consumer.close()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_token_needs_no_password() -> None:

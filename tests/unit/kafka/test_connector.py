@@ -74,25 +74,16 @@ def test_a_part_of_the_log_has_a_publication_of_its_own() -> None:
     assert list(connector.unfit(replace(PLAN, publication="Outbox-log"))) == ["publication"]
 
 
-def test_the_key_is_the_entity_and_the_value_the_payload() -> None:
-    made = connector.configuration(PLAN)
+def test_every_value_is_text_the_key_is_the_entity_and_the_password_a_reference_to_a_file() -> None:
+    made = connector.configuration(replace(PLAN, secrets="/run/secrets/outbox"))
+    assert all(isinstance(value, str) and value for value in made.values())
+    assert [name for name, value in made.items() if "{" in value] == ["database.password"]
+    assert made["database.password"] == "${file:/run/secrets/outbox:password}"
     assert made["transforms.outbox.table.field.event.key"] == "entity_key"
     assert made["transforms.outbox.table.field.event.payload"] == "payload"
     assert {made[f"{part}.converter"] for part in ("key", "value", "header")} == {
         "org.apache.kafka.connect.storage.StringConverter"
     }
-
-
-def test_the_password_is_only_a_reference_to_a_file() -> None:
-    made = connector.configuration(replace(PLAN, secrets="/run/secrets/outbox"))
-    assert made["database.password"] == "${file:/run/secrets/outbox:password}"
-
-
-def test_every_value_is_text_and_no_placeholder_of_ours_is_left() -> None:
-    for name, value in connector.configuration(PLAN).items():
-        assert isinstance(value, str)
-        assert value
-        assert "{" not in value or name == "database.password"
 
 
 def test_the_predicate_and_the_list_of_tables_mean_the_log_and_no_other_table() -> None:
@@ -123,11 +114,8 @@ def test_a_properties_file_has_the_same_values() -> None:
     ],
 )
 def test_values_that_would_mean_something_else_are_named(field: str, value: object) -> None:
-    assert list(connector.unfit(replace(PLAN, **{field: value}))) == [field]  # type: ignore[arg-type]
-
-
-def test_our_own_plan_is_fit() -> None:
     assert list(connector.unfit(PLAN)) == []
+    assert list(connector.unfit(replace(PLAN, **{field: value}))) == [field]  # type: ignore[arg-type]
 
 
 def test_our_own_configuration_is_well() -> None:
@@ -181,6 +169,7 @@ Caused by: org.postgresql.util.PSQLException: ERROR: {}
         ("logical decoding requires wal_level >= logical", "restart PostgreSQL"),
         ("all replication slots are in use", "max_replication_slots"),
         ("something new", "log of the Connect worker"),
+        ("RecordTooLargeException: The message is 40000000 bytes", "max.message.bytes"),
     ],
 )
 def test_a_failed_task_is_reported_with_its_innermost_cause_and_a_remedy(said: str, remedy: str) -> None:
@@ -191,11 +180,6 @@ def test_a_failed_task_is_reported_with_its_innermost_cause_and_a_remedy(said: s
     assert "PSQLException" in detail
     assert "ErrorHandler" not in detail
     assert remedy in told
-
-
-def test_a_record_that_is_too_large_has_a_remedy() -> None:
-    trace = "org.apache.kafka.common.errors.RecordTooLargeException: The message is 40000000 bytes"
-    assert "max.message.bytes" in connector.remedy(trace)
 
 
 @pytest.mark.parametrize("tasks", [[], [{"id": 0, "state": "PAUSED"}]])

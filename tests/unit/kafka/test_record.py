@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.kafka import record
-from outbox.policy.document import UNREADABLE, Addressing
+from outbox.policy.document import UNREADABLE, Addressing, Naming
 from outbox.policy.event import DELETE, REFRESH
-from outbox.policy.naming import Naming
 from outbox.policy.outcome import FailureClass
 from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, described, uuid_of, without
 

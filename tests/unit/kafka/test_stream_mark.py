@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,17 +12,15 @@ from outbox.errors import StreamDown
 from outbox.kafka import capture
 from outbox.kafka.stream_mark import StreamMark
 from outbox.ops import status
-from outbox.ops.reindex.comparison import Comparison
-from outbox.ops.reindex.document_pairs import DocumentPairs
-from outbox.ops.reindex.mismatches import WAITS_SECONDS, Mismatch, Mismatches, Recheck
-from outbox.ops.reindex.pacing import JobPace
-from outbox.ops.reindex.rebuild_steps import Choices, RebuildSteps
-from outbox.policy.drift import DriftFinding, DriftReport, Key, Kind, add_record, report_record
+from outbox.policy.drift import DriftReport, add_record, report_record
 from outbox.ports import Captured, PartitionOffsets, StreamOffsets
+from outbox.reindex.comparison import Comparison
+from outbox.reindex.document_pairs import DocumentPairs
+from outbox.reindex.mismatches import WAITS_SECONDS, Mismatch, Recheck
+from outbox.reindex.pacing import JobPace
+from outbox.reindex.rebuild_steps import Choices, RebuildSteps
 from tests.fixtures.events import Time
-
-KEY = Key("article", "1")
-WRONG = DriftFinding(Kind.STALE, "i", "article:1", KEY)
+from tests.unit.ops.test_rechecks import KEY, SAME, WRONG, Bench
 
 
 class Moving:
@@ -108,40 +107,14 @@ def test_a_stopped_connector_is_named_and_waited_for_once_only(monkeypatch: pyte
     assert (report.drift, report.unjudged, report.conclusive) == (0, 1, False)
 
 
-class Doubting:
-    """One doubt whose checks always find the same."""
-
-    def __init__(self, arrived: bool) -> None:
-        self.time, self.order = Time(), list[str]()
-        self.certain: list[DriftFinding] = []
-        self.flux: list[Mismatch] = []
-        self.doubts = Mismatches(
-            self._again, self.certain.append, self.flux.append, self.time, self.time.passes, arrived=self._arrived
-        )
-        self._answer = arrived
-        self.doubts.add(Mismatch("i", "article:1", KEY, ("a",), self.time()))
-        self.doubts.drain()
-
-    def _arrived(self) -> bool:
-        self.order.append("wait")
-        return self._answer
-
-    def _again(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
-        self.order.append("look")
-        return [Recheck(("a",), WRONG) for _ in doubts]
-
-
-def test_what_is_the_same_after_everything_arrived_is_drift() -> None:
-    bench = Doubting(arrived=True)
-    assert (bench.certain, bench.flux) == ([WRONG], [])
-    assert bench.order == ["wait", "look"]
-
-
-def test_what_may_be_on_its_way_is_never_drift() -> None:
-    bench = Doubting(arrived=False)
-    assert bench.certain == []
-    assert len(bench.flux) == 1
-    assert bench.order == ["wait", "look"] * len(WAITS_SECONDS)
+@pytest.mark.parametrize("arrived", [True, False])
+def test_what_is_the_same_after_everything_arrived_is_drift_and_what_may_be_on_its_way_never_is(arrived: bool) -> None:
+    order: list[str] = []
+    bench = Bench((order.append("check") or SAME for _ in count()), arrived=lambda: order.append("wait") or arrived)
+    bench.add()
+    bench.doubts.drain()
+    assert (bench.certain, len(bench.flux)) == (([WRONG], 0) if arrived else ([], 1))
+    assert order == ["wait", "check"] * (1 if arrived else len(WAITS_SECONDS))
 
 
 def compared(mark: StreamMark) -> tuple[DriftReport, list[str]]:

@@ -88,7 +88,7 @@ def test_checksums_find_what_was_changed_removed_or_added(tmp_path: Path) -> Non
     assert manifest.problems(tmp_path) == ["events.ndjson was changed", "audit.ndjson was removed", "more was added"]
 
 
-def test_the_gallery_shows_each_lab_once_with_its_history(tmp_path: Path) -> None:
+def test_the_gallery_shows_each_lab_once_with_its_history_and_the_table_its_newest_run(tmp_path: Path) -> None:
     for name in ("20260101T000000Z-bad_op-aaaa", "20260102T000000Z-bad_op-bbbb"):
         (tmp_path / name).mkdir()
         written(tmp_path / name)
@@ -96,12 +96,6 @@ def test_the_gallery_shows_each_lab_once_with_its_history(tmp_path: Path) -> Non
     assert page.count("A row that can never be sent") == 1
     assert page.index("20260102") < page.index("20260101")
     assert "1 experiments" in page
-
-
-def test_the_table_has_the_newest_run_of_each_lab_with_its_commit(tmp_path: Path) -> None:
-    for name in ("20260101T000000Z-bad_op-aaaa", "20260102T000000Z-bad_op-bbbb"):
-        (tmp_path / name).mkdir()
-        written(tmp_path / name)
     head, rule, *lines = gallery.table(tmp_path).splitlines()
     told = json.loads((tmp_path / "20260102T000000Z-bad_op-bbbb" / "report.json").read_text())
     assert (head.count("|"), rule.count("|")) == (8, 8)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from outbox.errors import ElasticsearchDown
-from outbox.ops.reindex import copier
-from outbox.ops.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
-from outbox.ops.reindex.pacing import JobPace, read_ahead
+from outbox.policy.document import Naming
 from outbox.policy.drift import Key
-from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, Outcome, Reason, Stale
 from outbox.policy.places import NotedPlace
 from outbox.ports import BulkAction, Document, WriteReport
+from outbox.reindex import copier
+from outbox.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
+from outbox.reindex.pacing import JobPace, read_ahead
 from tests.fixtures.events import Time
 from tests.fixtures.sinks import MemorySink
 
@@ -124,10 +124,14 @@ class Scripted(MemorySink):
         return WriteReport([self.replies.pop(0) for _ in actions])
 
 
-def copying(table: Table, sink: Slow | Scripted, old_seconds: float = 30.0) -> Copier:
+KEY = Key("article", "1")
+
+
+def copying(table: Table, sink: MemorySink, old_seconds: float = 30.0, pace: JobPace | None = None) -> Copier:
     naming = Naming(True, lambda _: "index")
-    made = Copier(table, sink, naming, naming.index_of, Book(table.calls), JobPace(0), old_seconds=old_seconds)
-    made.clock, made.rest = sink.time, sink.time.passes
+    made = Copier(table, sink, naming, naming.index_of, Book(table.calls), pace or JobPace(0), old_seconds=old_seconds)
+    if isinstance(sink, Slow | Scripted):
+        made.clock, made.rest = sink.time, sink.time.passes
     return made
 
 
@@ -211,64 +215,49 @@ def test_what_was_written_too_late_three_times_is_refused_and_not_done() -> None
 # Places
 
 
-def placed(table: Table, sink: Slow, *, clears: bool) -> tuple[Copier, Book]:
+def placed(sink: Slow, routing: str, *, clears: bool = True) -> tuple[Copier, Book, Table]:
+    table = Table({"1": "one"}, routings={"1": routing}, last=10)
     made = copying(table, sink)
     book = made.places = Book(table.calls)
     made.clears = clears
-    return made, book
+    return made, book, table
 
 
-def test_a_place_is_noted_before_the_write_and_every_other_is_left_after_it_under_its_own_number() -> None:
+@pytest.mark.parametrize("clears", [True, False], ids=["in place", "a new index, whose old one has the place"])
+def test_a_place_is_noted_before_the_write_and_every_other_is_left_after_it_under_its_own_number(clears: bool) -> None:
     """Where the document is stays known, whoever is killed after the write."""
-    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "new"}, last=10)
-    sink = Slow()
+    made, book, table = placed(sink := Slow(), "new", clears=clears)
     sink.meanwhile.append(lambda: table.calls.append("written"))
-    made, book = placed(table, sink, clears=True)
-    book.rows[key, False, "old"] = 7
+    book.rows[KEY, False, "old"] = 7
     list(made.pages(["article"], None))
     assert table.calls == ["draw", "read", "note", "written", "of", "draw", "read"]
-    assert book.rows == {(key, False, "old"): 7, (key, False, "new"): 11}
+    assert book.rows == {(KEY, False, "old"): 7, (KEY, False, "new"): 11}
     assert [(a.version, a.routing, a.body) for a in sink.actions] == [(11, "new", b"one"), (7, "old", None)]
-    assert book.cleared == [NotedPlace(key, False, "old", 7)]
-
-
-def test_a_new_index_is_left_too_but_no_place_is_cleared_that_the_old_one_has() -> None:
-    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "new"}, last=10)
-    made, book = placed(table, sink := Slow(), clears=False)
-    book.rows[key, False, "old"] = 7
-    list(made.pages(["article"], None))
-    assert [(a.version, a.routing) for a in sink.actions] == [(11, "new"), (7, "old")]
-    assert book.cleared == []
+    assert book.cleared == [NotedPlace(KEY, False, "old", 7)] * clears
 
 
 def test_who_wrote_late_leaves_the_place_that_a_colleague_has_moved_from() -> None:
     """The colleague drew later, and noted another place: the highest number stays."""
-    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "old"}, last=10)
-    sink = Slow()
-    made, book = placed(table, sink, clears=True)
-    sink.meanwhile.append(lambda: book.rows.update({(key, False, "new"): 12}))
+    made, book, _ = placed(sink := Slow(), "old")
+    sink.meanwhile.append(lambda: book.rows.update({(KEY, False, "new"): 12}))
     list(made.pages(["article"], None))
     assert [(a.version, a.routing, a.body) for a in sink.actions] == [(11, "old", b"one"), (11, "old", None)]
-    assert book.cleared == [NotedPlace(key, False, "old", 11)]
+    assert book.cleared == [NotedPlace(KEY, False, "old", 11)]
 
 
 def test_one_that_is_gone_at_the_second_read_is_removed_from_every_place_and_keeps_none() -> None:
-    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "here"}, last=10)
-    sink = Slow(seconds=[31.0])
+    made, book, table = placed(sink := Slow(seconds=[31.0]), "here")
     sink.meanwhile.append(lambda: table.rows.pop("1"))
-    made, book = placed(table, sink, clears=True)
     list(made.pages(["article"], None))
     assert sink.documents == {}
     assert {(place.gone, place.routing) for place in book.cleared} == {(False, "here"), (True, "")}
-    assert book.rows[key, True, ""] > book.rows[key, False, "here"]
+    assert book.rows[KEY, True, ""] > book.rows[KEY, False, "here"]
 
 
 def test_what_is_refused_stays_where_it_was() -> None:
-    key, table = Key("article", "1"), Table({"1": "one"}, routings={"1": "new"}, last=10)
     refused = Failure(Reason.DETERMINISTIC, "no such field")
-    sink = Slow(refuse=lambda action: refused if action.body else None)
-    made, book = placed(table, sink, clears=True)
-    book.rows[key, False, "old"] = 7
+    made, book, _ = placed(Slow(refuse=lambda action: refused if action.body else None), "new")
+    book.rows[KEY, False, "old"] = 7
     ((_, written),) = made.pages(["article"], None)
     assert [refusal.error for refusal in written.refusals] == ["no such field"]
     assert book.cleared == []
@@ -331,14 +320,9 @@ def one_a_page(monkeypatch: pytest.MonkeyPatch) -> Table:
     return Table({str(n): f"text {n}" for n in range(1, 6)})
 
 
-def copying_to(table: Table, sink: MemorySink, pace: JobPace | None = None) -> Copier:
-    naming = Naming(True, lambda _: "index")
-    return Copier(table, sink, naming, naming.index_of, Book(table.calls), pace or JobPace(0))
-
-
 def test_a_page_that_is_written_before_the_one_in_front_of_it_is_reported_after_it(one_a_page: Table) -> None:
     sink = Gates(after={"article:1": "article:2", "article:3": "article:4"})
-    told = [cursor["after"] for cursor, _ in copying_to(one_a_page, sink).pages(["article"], None)]
+    told = [cursor["after"] for cursor, _ in copying(one_a_page, sink).pages(["article"], None)]
     assert told == ["1", "2", "3", "4", "5"]
     assert sink.order[:2] == ["article:2", "article:1"]
 
@@ -348,11 +332,11 @@ def test_a_page_that_fails_is_where_it_ends_though_the_next_one_is_written(one_a
     sink = Gates(after={"article:2": "article:3"}, fails={"article:2": Failure(Reason.ES_BLOCKED, "read only")})
     told: list[str] = []
     with pytest.raises(SecondIndexLost):
-        told.extend(cursor["after"] for cursor, _ in copying_to(one_a_page, sink).pages(["article"], None))
+        told.extend(cursor["after"] for cursor, _ in copying(one_a_page, sink).pages(["article"], None))
     assert told == ["1"]
     assert "article:3" in sink.order
     sink = Gates(documents=sink.documents)
-    rest = copying_to(one_a_page, sink).pages(["article"], {"type": "article", "after": "1"})
+    rest = copying(one_a_page, sink).pages(["article"], {"type": "article", "after": "1"})
     assert [(cursor["after"], written.count) for cursor, written in rest] == [("2", 1), ("3", 1), ("4", 1), ("5", 1)]
     assert len(sink.documents) == 5
 
@@ -360,7 +344,7 @@ def test_a_page_that_fails_is_where_it_ends_though_the_next_one_is_written(one_a
 def test_who_stops_it_waits_neither_for_a_server_that_is_down_nor_for_the_pace(one_a_page: Table) -> None:
     away = Failure(Reason.CONNECT, "no route")
     sink = Gates(fails={"article:2": away})
-    made = copying_to(one_a_page, sink, pace := JobPace(0.0))
+    made = copying(one_a_page, sink, pace=(pace := JobPace(0.0)))
     waiting, resting = threading.Event(), threading.Event()
     made.alive = waiting.set
     pages = made.pages(["article"], None)
@@ -381,7 +365,7 @@ def test_who_stops_it_waits_neither_for_a_server_that_is_down_nor_for_the_pace(o
 def test_a_page_is_read_when_the_share_of_time_of_the_one_before_is_over(one_a_page: Table) -> None:
     """And so no page more than the rate allows is on its way, nor grows old meanwhile."""
     pace = JobPace(0.5, clock=lambda: 0.0, rest=lambda seconds: one_a_page.calls.append(f"rest {seconds:g}"))
-    list(copying_to(one_a_page, Gates(), pace).pages(["article"], {"type": "article", "after": "3"}))
+    list(copying(one_a_page, Gates(), pace=pace).pages(["article"], {"type": "article", "after": "3"}))
     assert one_a_page.calls == ["draw", "read", "rest 1", "draw", "read", "rest 3", "draw", "read"]
 
 

@@ -28,12 +28,11 @@ EVENT = StoredEvent(
 )
 
 
-def test_nobody_asks_for_done_events_by_default() -> None:
-    assert [place.shelf for place in places((), everything=False)] == [Shelf.OPEN, Shelf.FAILED]
-
-
-def test_ids_are_searched_in_every_state() -> None:
-    assert [place.shelf for place in places((), everything=True)] == list(Shelf)
+@pytest.mark.parametrize(("everything", "shelves"), [(False, [Shelf.OPEN, Shelf.FAILED]), (True, list(Shelf))])
+def test_ids_are_searched_in_every_state_and_nobody_asks_for_done_events_by_default(
+    everything: bool, shelves: list[Shelf]
+) -> None:
+    assert [place.shelf for place in places((), everything=everything)] == shelves
 
 
 def test_one_state_of_the_open_shelf_keeps_the_other_out() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from outbox.ops.reindex.parallel import UNCLAIMED, Parallel, PartJob, PartsGone, PartTable, Spread
-from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, Work, WorkKind
+from outbox.reindex.parallel import UNCLAIMED, Parallel, PartJob, PartsGone, PartTable, Spread
+from outbox.reindex.parts import PartsProgress, PlannedPart, Work, WorkKind
 
 WORK = Work(WorkKind.VERIFICATION, 7)
 JOB = PartJob("verification", 7, 10_000.0, 8, "alice")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from outbox.errors import OutboxError
-from outbox.ops.reindex import part_processes
-from outbox.ops.reindex.parallel import PartJob, PartsStuck
-from outbox.ops.reindex.part_processes import MOST_DEATHS, LocalProcesses, PartProcessDied, PartProcessFailed
-from outbox.policy.rebuild_parts import PartsProgress
+from outbox.reindex import part_processes
+from outbox.reindex.parallel import PartJob, PartsStuck
+from outbox.reindex.part_processes import MOST_DEATHS, LocalProcesses, PartProcessDied, PartProcessFailed
+from outbox.reindex.parts import PartsProgress
 
 JOB = PartJob("verification", 7, 0.0, 1, "alice")
 

@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from outbox.errors import ConfigurationError, DatabaseDown, ElasticsearchDown
-from outbox.ops.reindex.backfill import IndexLost
-from outbox.ops.reindex.copier import Copier
-from outbox.ops.reindex.pacing import JobPace
-from outbox.ops.reindex.part_processes import PartProcessFailed, reported_error, told_error
-from outbox.ops.reindex.part_work import PartCopy, PartLost, PartStopped, PartWorker
-from outbox.policy.naming import Naming
-from outbox.policy.rebuild_parts import RebuildPart
+from outbox.policy.document import Naming
+from outbox.reindex.backfill import IndexLost
+from outbox.reindex.copier import Copier
+from outbox.reindex.pacing import JobPace
+from outbox.reindex.part_processes import PartProcessFailed, reported_error, told_error
+from outbox.reindex.part_work import PartCopy, PartLost, PartStopped, PartWorker
+from outbox.reindex.parts import RebuildPart
 from tests.fixtures.sinks import MemorySink
 from tests.unit.ops.test_copier import Book, Table
 

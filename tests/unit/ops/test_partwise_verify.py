@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from outbox.ops.reindex import partwise_verify
-from outbox.ops.reindex.pacing import JobPace
-from outbox.ops.reindex.partwise_verify import PartCompare
 from outbox.policy.drift import DriftFinding, DriftReport, Kind
-from outbox.policy.rebuild_parts import RebuildPart
+from outbox.reindex import partwise_verify
+from outbox.reindex.pacing import JobPace
+from outbox.reindex.parts import RebuildPart
+from outbox.reindex.partwise_verify import PartCompare
 
 PLACE = {"target": "articles", "index": "articles", "types": ["article"], "routed": False}
 

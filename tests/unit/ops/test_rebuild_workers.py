@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outbox.ops.reindex.rebuild_steps import HeldByAnother, WorkerBarrier, dead_owner, new_owner
+from outbox.reindex.rebuild_steps import HeldByAnother, WorkerBarrier, dead_owner, new_owner
 from tests.fixtures.events import Time
 
 

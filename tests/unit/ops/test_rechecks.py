@@ -1,14 +1,15 @@
 """Nothing is called drift before a second check, and what never rests is in flux."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count, repeat
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.ops.reindex.mismatches import MOST, WAITS_SECONDS, Mismatch, Mismatches, Recheck
-from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.drift import DriftFinding, Key, Kind
+from outbox.reindex.mismatches import MOST, WAITS_SECONDS, Mismatch, Mismatches, Recheck
+from outbox.reindex.pacing import JobPace
 from tests.fixtures.events import Time
 
 KEY = Key("article", "1")
@@ -16,69 +17,51 @@ WRONG = DriftFinding(Kind.STALE, "i", "article:1", KEY)
 
 
 class Bench:
-    """Doubts whose checks are scripted; time passes only by resting."""
+    """One doubt whose checks are scripted; time passes only by resting."""
 
-    def __init__(self, look: Callable[[Mismatch], Recheck]) -> None:
+    def __init__(self, checks: Iterable[Recheck], arrived: Callable[[], bool] = lambda: True) -> None:
         self.time = Time()
         self.certain: list[DriftFinding] = []
         self.flux: list[Mismatch] = []
         self.looks = 0
-        self._look = look
-        self.doubts = Mismatches(self.again, self.certain.append, self.flux.append, self.time, self.time.passes)
+        self.checks = iter(checks)
+        self.doubts = Mismatches(
+            self.again, self.certain.append, self.flux.append, self.time, self.time.passes, arrived=arrived
+        )
 
     def again(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
         self.looks += 1
-        return [self._look(doubt) for doubt in doubts]
+        return [next(self.checks) for _ in doubts]
 
-    def add(self, seen: tuple[object, ...] = ("a",)) -> None:
-        self.doubts.add(Mismatch("i", "article:1", KEY, seen, self.time()))
+    def add(self) -> None:
+        self.doubts.add(Mismatch("i", "article:1", KEY, ("a",), self.time()))
 
 
-def test_the_same_again_is_drift() -> None:
-    bench = Bench(lambda _: Recheck(("a",), WRONG))
+SAME = Recheck(("a",), WRONG)
+CHANGED = Recheck(("b",), WRONG)
+CASES: dict[str, tuple[Iterable[Recheck], int, int, int]] = {
+    "the same again is drift": ([SAME], 1, 0, 1),
+    "what has come right is forgotten": ([Recheck(("b",), None)], 0, 0, 1),
+    "an open event puts the verdict off": (repeat(Recheck(("a",), WRONG, open=True)), 0, 1, len(WAITS_SECONDS)),
+    "what changes at every check is in flux": ((Recheck((n,), WRONG) for n in count()), 0, 1, len(WAITS_SECONDS)),
+    "a change starts the comparison anew": ([CHANGED, CHANGED], 1, 0, 2),
+}
+
+
+@pytest.mark.parametrize(("checks", "certain", "flux", "looks"), CASES.values(), ids=CASES)
+def test_nothing_is_drift_before_a_second_check_that_finds_the_same(
+    checks: Iterable[Recheck], certain: int, flux: int, looks: int
+) -> None:
+    bench = Bench(checks)
     bench.add()
     bench.doubts.advance()
     assert bench.certain == [], "a second look needs a pause"
     bench.doubts.drain()
-    assert bench.certain == [WRONG]
-    assert bench.looks == 1
-
-
-def test_what_has_come_right_is_forgotten() -> None:
-    bench = Bench(lambda _: Recheck(("b",), None))
-    bench.add()
-    bench.doubts.drain()
-    assert (bench.certain, bench.flux) == ([], [])
-
-
-def test_an_open_event_puts_the_verdict_off_until_it_is_in_flux() -> None:
-    bench = Bench(lambda _: Recheck(("a",), WRONG, open=True))
-    bench.add()
-    bench.doubts.drain()
-    assert bench.certain == []
-    assert len(bench.flux) == 1
-    assert bench.looks == len(WAITS_SECONDS)
-
-
-def test_what_changes_at_every_check_is_in_flux() -> None:
-    turns = iter(range(100))
-    bench = Bench(lambda _: Recheck((next(turns),), WRONG))
-    bench.add()
-    bench.doubts.drain()
-    assert (len(bench.certain), len(bench.flux)) == (0, 1)
-
-
-def test_a_change_starts_the_comparison_of_checks_anew() -> None:
-    seen = iter(["b", "b"])
-    bench = Bench(lambda _: Recheck((next(seen),), WRONG))
-    bench.add()
-    bench.doubts.drain()
-    assert bench.certain == [WRONG]
-    assert bench.looks == 2
+    assert (bench.certain, len(bench.flux), bench.looks) == ([WRONG] * certain, flux, looks)
 
 
 def test_too_many_doubts_make_the_walk_wait() -> None:
-    bench = Bench(lambda _: Recheck(("a",), WRONG))
+    bench = Bench(repeat(SAME))
     for _ in range(MOST + 1):
         bench.add()
     bench.doubts.advance()

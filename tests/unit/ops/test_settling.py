@@ -13,6 +13,7 @@ from outbox.errors import DatabaseDown
 from outbox.ops import settling
 from outbox.ops.settling import FASTEST_SECONDS, Notified, SettleWatch, Subject, TooManyWaiters
 from outbox.policy.event import Status
+from tests.fixtures.events import Time
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
@@ -157,45 +158,41 @@ def test_where_settles_notify_it_reads_when_one_does_and_hardly_else(table: Tabl
     watch.close()
 
 
-def test_an_ear_that_cannot_be_opened_leaves_the_polling(table: Table) -> None:
-    tried: list[int] = []
+class Deaf:
+    """An ear that cannot be opened."""
+
+    tried = 0
 
     @contextmanager
-    def deaf() -> Iterator[Notified]:
-        tried.append(1)
+    def open(self) -> Iterator[Notified]:
+        self.tried += 1
         raise DatabaseDown("no")
         yield Bell().notified  # type: ignore[unreachable]
 
-    watch = SettleWatch(table.statuses, deaf)
+
+def test_an_ear_that_cannot_be_opened_leaves_the_polling(table: Table) -> None:
+    watch = SettleWatch(table.statuses, (deaf := Deaf()).open)
     id = uuid4()
     waiting = watch.submit(id, PATIENCE_SECONDS)
-    eventually(lambda: tried, what="a try")
+    eventually(lambda: deaf.tried, what="a try")
     table.states[id] = "done"
     assert waiting.result(PATIENCE_SECONDS) is Status.DONE
     watch.close()
 
 
 def test_an_ear_that_cannot_be_opened_is_tried_again_after_a_while(table: Table) -> None:
-    tried: list[int] = []
-    now = [0.0]
-
-    @contextmanager
-    def deaf() -> Iterator[Notified]:
-        tried.append(1)
-        raise DatabaseDown("no")
-        yield Bell().notified  # type: ignore[unreachable]
-
-    watch = SettleWatch(table.statuses, deaf, clock=lambda: now[0])
+    deaf, now = Deaf(), Time(0.0)
+    watch = SettleWatch(table.statuses, deaf.open, clock=now)
     id = uuid4()
     table.states[id] = "done"
 
     def ask() -> int:
         watch.wait(id, PATIENCE_SECONDS)
         eventually(lambda: watch._listener is None or not watch._listener.is_alive(), what="the refusal")
-        return len(tried)
+        return deaf.tried
 
     assert [ask(), ask()] == [1, 1]
-    now[0] += settling.LINGER_SECONDS
+    now.passes(settling.LINGER_SECONDS)
     assert [ask(), ask()] == [2, 2]
     watch.close()
 

@@ -1,6 +1,7 @@
 """Waiting until what was there before is settled."""
 
-from outbox.ops.status import wait_until_caught_up
+from outbox.ops.status import Waited, wait_until_caught_up
+from tests.fixtures.events import Time
 
 
 class BusyQueue:
@@ -18,33 +19,23 @@ class BusyQueue:
         return left
 
 
-class Time:
-    now = 0.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+def waited(events: int, limit: float | None) -> tuple[Waited, float]:
+    time = Time(0.0)
+    return wait_until_caught_up(BusyQueue(events), limit, sleep=time.passes, clock=time), time.now
 
 
 def test_later_events_do_not_count_or_a_busy_queue_would_never_be_caught_up() -> None:
-    time = Time()
-    waited = wait_until_caught_up(BusyQueue(5), None, sleep=time.sleep, clock=time.clock)
-    assert waited.caught_up
-    assert waited.left == 0
+    found, _ = waited(5, None)
+    assert (found.caught_up, found.left) == (True, 0)
 
 
 def test_the_time_limit_says_how_many_are_left() -> None:
-    time = Time()
-    waited = wait_until_caught_up(BusyQueue(100), 1.0, sleep=time.sleep, clock=time.clock)
-    assert not waited.caught_up
-    assert waited.left is not None
-    assert waited.left > 0
-    assert 1.0 <= waited.waited_seconds < 1.3
+    found, _ = waited(100, 1.0)
+    assert not found.caught_up
+    assert (found.left or 0) > 0
+    assert 1.0 <= found.waited_seconds < 1.3
 
 
 def test_a_limit_of_nothing_checks_once() -> None:
-    time = Time()
-    waited = wait_until_caught_up(BusyQueue(2), 0.0, sleep=time.sleep, clock=time.clock)
-    assert (waited.caught_up, waited.left, time.now) == (False, 2, 0.0)
+    found, passed = waited(2, 0.0)
+    assert (found.caught_up, found.left, passed) == (False, 2, 0.0)

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.brake import HOLD_SECONDS, MOST_FAILURES, MOST_FINGERPRINTS, WINDOW_SECONDS, Brake, LookupBrake
+from outbox.daemon.lookups import LookupBrake
+from outbox.policy.brake import HOLD_SECONDS, MOST_FAILURES, MOST_FINGERPRINTS, WINDOW_SECONDS, Brake
 
 STEPS = st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.0, 30.0)), max_size=300)
 

@@ -1,9 +1,8 @@
-"""Keeping away from a sink that does not answer: a lane's pace, the probes, and the batch limit."""
+"""Keeping away from a sink that does not answer: a lane's pace, and the probes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.claiming import BatchLimit
 from outbox.policy.backoff import MOST_PACE_SECONDS, PROBE_SECONDS, LanePace, probe_delay
 
 DICE = st.floats(0.0, 1.0, exclude_max=True)
@@ -33,22 +32,3 @@ def test_probes_are_at_most_five_seconds_apart(tries: int, dice: float) -> None:
 
 def test_the_first_probes_come_quickly() -> None:
     assert [probe_delay(tries, 1.0) for tries in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
-
-
-@given(st.integers(1, 10_000), st.lists(st.booleans(), max_size=200))
-def test_the_batch_limit_stays_between_one_and_the_setting(largest: int, pressures: list[bool]) -> None:
-    limit = BatchLimit.full(largest)
-    for pressure in pressures:
-        before, limit = limit.items, limit.after(pressure=pressure)
-        assert 1 <= limit.items <= largest
-        assert limit.items <= before if pressure else limit.items >= before
-
-
-@given(st.integers(1, 10_000))
-def test_a_full_limit_is_back_after_so_many_good_batches(largest: int) -> None:
-    limit = BatchLimit.full(largest).after(pressure=True)
-    good = 0
-    while limit.items < largest:
-        limit, good = limit.after(pressure=False), good + 1
-    assert good <= 20
-    assert limit.after(pressure=False) is limit

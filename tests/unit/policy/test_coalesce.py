@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.document import coalesce
-from outbox.policy.event import Event
-from outbox.policy.naming import Address
+from outbox.policy.document import Address, coalesce
+from outbox.policy.event import ORDER, Event
 from tests.fixtures.events import an_event
 
 # (document, version): few of each, so that they meet.
@@ -30,15 +29,15 @@ def test_every_event_is_in_exactly_one_stack_of_its_own_document(pairs: list[tup
 @given(EVENTS)
 def test_the_head_is_the_newest_by_version_and_then_by_seq(pairs: list[tuple[int, int]]) -> None:
     for stack in coalesce(addressed(pairs)):
-        assert all(stack.head.order > event.order for event in stack.older)
+        assert all(ORDER(stack.head) > ORDER(event) for event in stack.older)
 
 
 @given(EVENTS)
 def test_each_head_that_is_dropped_makes_room_for_the_next_older_one(pairs: list[tuple[int, int]]) -> None:
     for stack in coalesce(addressed(pairs)):
-        orders = [stack.head.order]
+        orders = [ORDER(stack.head)]
         while stack.drop_head():
-            orders.append(stack.head.order)
+            orders.append(ORDER(stack.head))
         assert orders == sorted(orders, reverse=True)
         assert not stack.older
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.document import MAX_ID_BYTES, Addressing, not_an_object
-from outbox.policy.naming import Address, Naming
+from outbox.policy.document import MAX_ID_BYTES, Address, Addressing, Naming, not_an_object
 from outbox.policy.outcome import Code, Reason
 from tests.fixtures.events import an_event
 

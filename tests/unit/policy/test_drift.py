@@ -3,6 +3,7 @@
 import orjson
 import pytest
 
+from outbox.policy.document import Naming
 from outbox.policy.drift import (
     NO_SOURCE,
     DriftFinding,
@@ -17,7 +18,6 @@ from outbox.policy.drift import (
     report_record,
     seen_of,
 )
-from outbox.policy.naming import Naming
 
 KEY = Key("article", "1")
 BODY = '{"title": "x"}'

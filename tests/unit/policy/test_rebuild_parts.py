@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy import rebuild_parts
-from outbox.policy.rebuild_parts import (
+from outbox.reindex import parts
+from outbox.reindex.parts import (
     MOST_PARTS,
     MOST_PROCESSES,
     PartsProgress,
@@ -45,7 +45,7 @@ def test_no_keys_are_one_part_without_bounds_and_one_key_cuts_once() -> None:
         (None, 4, 1_000, 0.0, 1),
         (None, 4, 1_000_000, 2_000.0, 1),
         (None, 4, 1_000_000, 50_000.0, 4),
-        (None, 96, 10**9, 0.0, rebuild_parts.BY_CORES),
+        (None, 96, 10**9, 0.0, parts.BY_CORES),
         (3, 1, 1, 2_000.0, 3),
         (10_000, 1, 1, 0.0, MOST_PROCESSES),
     ],

@@ -20,7 +20,7 @@ ALLOWED = {
     "store/attach/documents_view.py: column.shown": _TYPE,
     "store/filters.py: sql.replace('{entity_id_type}', type_name)": _TYPE,
     "store/filters.py: query.replace(MARK, self.sql)": "conditions that are literals; their values are bound",
-    "store/key_bounds.py: self._events.id_type": _TYPE,
+    "reindex/key_bounds.py: self._events.id_type": _TYPE,
     "store/pooler.py: f'listen {channel}'": "a name of ours",
     "store/schema/adoption.py: query.format(sql.Identifier(column))": "quoted by psycopg",
     "store/schema/migrate.py: statement.encode()": "a migration's file",

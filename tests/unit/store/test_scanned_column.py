@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from outbox.store.key_bounds import ScannedColumn, scanned_column
+from outbox.reindex.key_bounds import ScannedColumn, scanned_column
 
 SCAN = {"Node Type": "Seq Scan", "Relation Name": "articles", "Schema": "shop", "Alias": "a", "Output": ["a.id"]}
 

@@ -69,6 +69,32 @@ def test_it_is_not_ready_before_the_first_sample_and_the_schema_check() -> None:
     assert daemon.status == "ready"
 
 
+def test_a_loop_that_waits_for_a_server_does_not_hang_and_begins_anew_with_the_answer() -> None:
+    daemon = Daemon(limits={"lane": 10.0}).told(facts.Beat("lane-0"))
+    with daemon.health.beats.at_server(), daemon.health.beats.at_server():
+        daemon.now += 1_000
+        assert daemon.health.alive()
+        assert daemon.health.beats.report()["lane-0"]["ok"]
+    daemon.now += 10
+    assert daemon.health.alive()
+    daemon.now += 1
+    assert not daemon.health.alive(), "what it does by itself still has its limit"
+
+
+def test_the_status_line_says_what_is_waited_for() -> None:
+    daemon = Daemon()
+    assert daemon.health.line() == "waiting for PostgreSQL: not connected yet"
+    assert daemon.told(LOST).health.line() == "waiting for PostgreSQL: connection refused"
+    daemon = Daemon().started()
+    assert daemon.health.line() == "projecting"
+    daemon.told(facts.OperatorPaused("*", "ann", "x"))
+    assert daemon.health.line().startswith("paused: operator *: paused by a person")
+    daemon.told(*[LOST] * 3)
+    assert daemon.health.line() == "waiting for PostgreSQL: connection refused", "no pause ends before it answers"
+    daemon.told(facts.WorkerDraining("SIGTERM", 25))
+    assert daemon.health.line() == "draining: stopping after SIGTERM"
+
+
 def test_the_answer_has_the_contract_s_form() -> None:
     body = Daemon().started().health.readiness().as_json()
     assert list(body) == ["status", "checks"]

@@ -202,14 +202,9 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
 ]
 # Facts that show only as a metric or on /readyz.
 SILENT = {
-    facts.Beat,
-    facts.BacklogSampled,
-    facts.PrunePassed,
-    facts.SchemaChecked,
-    facts.SinkProbed,
-    facts.StreamSampled,
+    facts.Beat, facts.BacklogSampled, facts.PrunePassed, facts.SchemaChecked, facts.SinkProbed, facts.StreamSampled,
     facts.StreamSeen,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("fact", "event", "fields"), LINES, ids=lambda part: part if isinstance(part, str) else "")
@@ -314,6 +309,24 @@ def test_no_secret_reaches_a_line(log_format: str, text: str, what: str) -> None
     for canary in ("CANARY", "GIVENSECRET", "given-password"):
         assert canary not in log.text
     assert log.text.count("\n") == 3
+
+
+def test_a_password_that_is_a_part_of_a_public_name_is_masked_where_it_stands_as_a_secret_and_not_in_the_name() -> None:
+    redact = redactor(["postgresql://app:articles@h/db", "wordloom"], names=["articles_v2", "wordloom-dev-index"])
+    for name in ("articles_v2", "index articles_v2-000001, alias articles_v2", "wordloom-dev-index", "x.articles-7."):
+        assert redact(name) == name
+    assert redact("refused: articles") == "refused: ***"
+    assert redact("articles.") == "***."
+    assert redact("'wordloom' is wrong, password=wordloom") == "'***' is wrong, password=***"
+    assert "articles" not in redact("at postgresql://app:articles@h/db")
+
+
+def test_a_password_that_is_a_public_name_stays_in_the_name_s_place_only() -> None:
+    redact = redactor(["postgresql://app:articles@h/db"], names=["articles"])
+    assert redact("writes to articles") == "writes to articles"
+    assert (
+        redact("postgresql://app:articles@h:5432/db password=articles") == "postgresql://app:***@h:5432/db password=***"
+    )
 
 
 def test_words_that_only_look_like_secrets_stay() -> None:

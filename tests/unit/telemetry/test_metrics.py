@@ -214,7 +214,9 @@ def test_a_single_node_has_no_series_of_its_own(registry: CollectorRegistry) -> 
 
 
 def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) -> None:
-    """Nothing from a row ever becomes a label: 2,000 entity types, reasons and causes do not change the page."""
+    """Nothing from a row ever becomes a label: 2,000 entity types, reasons and causes do not change the page. Only the
+    types that were declared first do, up to their limit."""
+    metrics.handle(backlog(lanes={f"declared-{n}": facts.TypeBacklog(1, 1.0, 1) for n in range(50)}))
     before = samples(registry).keys()
     for n in range(2_000):
         lane = facts.TypeBacklog(1, 1.0, 1)
@@ -225,6 +227,19 @@ def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) ->
         metrics.handle(facts.TablePruned(f"table-{n}", 1, False, 0.1))
     assert samples(registry).keys() == before
     assert value(registry, "outbox_terminal_failed_total", reason="other") == 2_000
+
+
+def test_the_types_that_were_declared_first_are_labels_and_others_count_as_other(
+    registry: CollectorRegistry, metrics: Metrics
+) -> None:
+    metrics.handle(backlog(lanes={f"type-{n}": facts.TypeBacklog(1, float(n), 0) for n in range(60)}))
+    labels = [dict(labels)["entity_type"] for name, labels in samples(registry) if name == "outbox_lane_lag_events"]
+    assert set(labels) == {"article", "author", "other", *(f"type-{n}" for n in range(50))}
+    assert value(registry, "outbox_lane_lag_events", entity_type="other") == 10
+    assert value(registry, "outbox_lane_oldest_age_seconds", entity_type="other") == 59
+    metrics.handle(backlog(lanes={"type-1": facts.TypeBacklog(3, 1.0, 0)}))
+    assert value(registry, "outbox_lane_lag_events", entity_type="type-0") == 0
+    assert value(registry, "outbox_lane_lag_events", entity_type="type-1") == 3
 
 
 def test_done_superseded_and_missing_all_count_as_processed(registry: CollectorRegistry, metrics: Metrics) -> None:
@@ -310,8 +325,8 @@ def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRe
     assert value(registry, "outbox_failed_events", reason="connect") == 2
     assert value(registry, "outbox_failed_events", reason="other") == 1
     assert value(registry, "outbox_lane_lag_events", entity_type="article") == 5
-    assert value(registry, "outbox_lane_lag_events", entity_type="other") == 2
-    assert value(registry, "outbox_lane_oldest_age_seconds", entity_type="other") == 9.0
+    assert value(registry, "outbox_lane_lag_events", entity_type="other") == 1
+    assert value(registry, "outbox_lane_oldest_age_seconds", entity_type="excluded") == 9.0
     assert value(registry, "outbox_sample_timestamp_seconds") == NOW
     metrics.handle(backlog(lag=0, failed={}, lanes={}))
     assert value(registry, "outbox_failed_events", reason="connect") == 0

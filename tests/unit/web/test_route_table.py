@@ -12,30 +12,13 @@ UNSAFE = [door for door in (*application.PAGES, *application.API) if door.method
 BEFORE_LOGIN = {"/ops/queue/login", "/ops/queue/logout"}
 READS = {"/ops/queue/audit/export"}  # changes nothing but the audit, which says who has read it
 CONTRACT = {
-    ("GET", "/ops"),
-    ("GET", "/events"),
-    ("GET", "/events/{id}"),
-    ("GET", "/entities/{entity_type}/{entity_id}"),
-    ("POST", "/events"),
-    ("POST", "/events/{id}/replay"),
-    ("POST", "/events/{id}/discard"),
-    ("GET", "/failed"),
-    ("GET", "/failed/groups"),
-    ("GET", "/failed/preview"),
-    ("POST", "/failed/replay"),
-    ("POST", "/failed/flush"),
-    ("GET", "/replays"),
-    ("GET", "/replays/{id}"),
-    ("POST", "/replays/{id}/cancel"),
-    ("POST", "/pause"),
-    ("POST", "/resume"),
-    ("GET", "/stats"),
-    ("GET", "/audit"),
-    ("GET", "/audit/export"),
-    ("POST", "/audit/prune"),
-    ("GET", "/webhooks/deliveries"),
-    ("POST", "/webhooks/deliveries/{id}/redeliver"),
-}
+    ("GET", "/ops"), ("GET", "/events"), ("GET", "/events/{id}"), ("GET", "/entities/{entity_type}/{entity_id}"),
+    ("POST", "/events"), ("POST", "/events/{id}/replay"), ("POST", "/events/{id}/discard"), ("GET", "/failed"),
+    ("GET", "/failed/groups"), ("GET", "/failed/preview"), ("POST", "/failed/replay"), ("POST", "/failed/flush"),
+    ("GET", "/replays"), ("GET", "/replays/{id}"), ("POST", "/replays/{id}/cancel"), ("POST", "/pause"),
+    ("POST", "/resume"), ("GET", "/stats"), ("GET", "/audit"), ("GET", "/audit/export"), ("POST", "/audit/prune"),
+    ("GET", "/webhooks/deliveries"), ("POST", "/webhooks/deliveries/{id}/redeliver"),
+}  # fmt: skip
 
 
 def test_the_api_has_exactly_the_endpoints_of_the_contract() -> None:
@@ -59,8 +42,9 @@ def test_only_endpoints_that_show_nothing_are_open_to_anyone() -> None:
 
 def test_a_route_without_a_role_does_not_come_into_being() -> None:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    with pytest.raises(KeyError):
+    with pytest.raises(TypeError, match="about"):
         app.router.add_api_route("/x", lambda: None, route_class_override=GuardedRoute)
+    assert not app.routes
 
 
 def test_every_hung_route_is_guarded() -> None:

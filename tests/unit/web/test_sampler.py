@@ -6,27 +6,25 @@ import pytest
 
 from outbox.errors import DatabaseDown
 from outbox.web.services import USEFUL_SECONDS, Shared
+from tests.fixtures.events import Time
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
+class Counting:
+    """Readings that are counted; each takes so many seconds."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.clock, self.seconds, self.looks = Time(), seconds, 0
+
+    def __call__(self) -> int:
+        self.looks += 1
+        self.clock.passes(self.seconds)
+        return self.looks
 
 
 def test_the_first_reading_is_shared_by_all_who_ask_at_once() -> None:
-    looks: list[int] = []
-    gate = threading.Event()
-
-    def look() -> int:
-        gate.wait(PATIENCE_SECONDS)
-        looks.append(1)
-        return len(looks)
-
-    shared = Shared(look, 60.0)
+    gate, look = threading.Event(), Counting()
+    shared = Shared(lambda: (gate.wait(PATIENCE_SECONDS), look())[1], 60.0)
     seen: list[int] = []
     people = [threading.Thread(target=lambda: seen.append(shared().value)) for _ in range(8)]
     for person in people:
@@ -38,23 +36,17 @@ def test_the_first_reading_is_shared_by_all_who_ask_at_once() -> None:
 
 
 def test_a_reading_is_kept_as_long_as_it_is_fresh_and_then_read_by_who_asks() -> None:
-    clock, looks = Clock(), list[int]()
-
-    def look() -> int:
-        looks.append(1)
-        clock.now += 1  # it takes a second: so it comes every ten at most
-        return len(looks)
-
-    shared = Shared(look, 2.0, clock)
+    look = Counting(1.0)  # so it comes every ten at most
+    shared = Shared(look, 2.0, look.clock)
     assert [shared().value, shared().value] == [1, 1]
-    clock.now += 9
+    look.clock.passes(9)
     assert shared().value == 1
-    clock.now += 1
+    look.clock.passes(1)
     assert shared().value == 2
 
 
 def test_an_old_reading_is_shown_with_its_problem_and_a_useless_one_is_not() -> None:
-    clock, away = Clock(), [False]
+    clock, away = Time(), [False]
 
     def look() -> str:
         if away[0]:
@@ -64,11 +56,11 @@ def test_an_old_reading_is_shown_with_its_problem_and_a_useless_one_is_not() -> 
     shared = Shared(look, 60.0, clock)
     assert shared().problem == ""
     away[0] = True
-    clock.now += 150
+    clock.passes(150)
     old = shared()
     assert (old.value, old.age_seconds) == ("well", 150)
     assert "gone" in old.problem
-    clock.now += USEFUL_SECONDS
+    clock.passes(USEFUL_SECONDS)
     with pytest.raises(DatabaseDown):
         shared()
 
@@ -82,14 +74,8 @@ def test_nothing_at_all_is_an_error() -> None:
 
 
 def test_after_an_act_the_next_who_asks_sees_it() -> None:
-    looks: list[int] = []
-
-    def look() -> int:
-        looks.append(1)
-        return len(looks)
-
-    shared = Shared(look, 60.0, Clock())
-    assert shared().value == 1
-    assert shared().value == 1
+    look = Counting()
+    shared = Shared(look, 60.0, look.clock)
+    assert [shared().value, shared().value] == [1, 1]
     shared.forget()
     assert shared().value == 2

@@ -1,0 +1,157 @@
+"""`outbox backfill`: what people say to a backfill of the index in use, and its cursor. The copying is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from outbox.errors import Conflict, DependencyDown, OutboxError
+from outbox.policy import inputs as read
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.reindex import BackfillRun
+from outbox.ports import Refusal
+from outbox.reindex.copier import Copier
+from outbox.reindex.parallel import Parallel
+from outbox.reindex.parts import PartsProgress, Work, WorkKind
+from outbox.reindex.rebuild_steps import PartwiseWish, dead_owner
+
+if TYPE_CHECKING:
+    from outbox.reindex.tables import PostgresBackfills
+    from outbox.store.truth import PostgresTruth
+
+BUSY_RATE: Final = 2_000.0  # documents per second while events wait for the projectors
+
+
+class IndexLost(OutboxError):
+    """The index cannot be written to: it is missing, blocked or forbidden. Make it with `outbox index create`, or fix
+    the cause (`outbox index check` names it), and continue with `outbox backfill --resume`."""
+
+
+class NotKeptByView(OutboxError):
+    """This entity type is not kept by the view: its documents come from payloads, or nobody has any. Have the view keep
+    it with `outbox types set TYPE view`, or correct what `outbox verify` finds with `outbox repair`; nothing was
+    changed."""
+
+    exit_code = 2
+
+
+class AtWork(Conflict):
+    """Another backfill is at work. Wait for it, or stop it first; the lease of a killed one lasts fifteen seconds."""
+
+
+class NothingToResume(Conflict):
+    """There is no backfill that stopped half-way. Start one with `outbox backfill`; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillDesk:
+    """`declare` answers which of these types the view keeps, after it has declared those that nobody had. `note`
+    notes where the index holds documents of these types, and answers what it cannot follow."""
+
+    backfills: PostgresBackfills
+    view: Callable[[], PostgresTruth]
+    declare: Callable[[Sequence[str], Actor], Sequence[str]]
+    note: Callable[[Sequence[str], Actor], Iterator[Sequence[Refusal]]]
+    estimate: Callable[[Sequence[str]], int]
+    make: Callable[[float, Actor], Copier]
+    parallel: Parallel
+
+    def start(self, types: Sequence[str], actor: Actor, reason: str) -> BackfillRun:
+        """Whatever is wrong with the wish is said here, before anything starts. No types: all of the view."""
+        reason = read.reason(reason)
+        chosen = self.kept_by_view(types, actor)
+        newest = self.backfills.newest()
+        about = {"started_by": actor.name, "reason": reason, "entity_types": chosen, "total": self.estimate(chosen)}
+        begun = self.backfills.begin(dead_owner(newest.owner if newest else None), **about)
+        if begun is None:
+            raise AtWork(newest.owner or "" if newest else "")
+        return begun
+
+    def kept_by_view(self, wanted: Sequence[str], actor: Actor) -> list[str]:
+        view = self.view()
+        chosen = sorted(set(wanted) or filter(view.kept_by_view, view.types()))
+        kept = self.declare([kind for kind in chosen if view.kept_by_view(kind)], actor)
+        if refused := sorted(set(chosen) - set(kept)):
+            raise NotKeptByView(", ".join(refused))
+        if not chosen:
+            raise NotKeptByView("the view has no entity at all")
+        return chosen
+
+    def resume(self) -> BackfillRun:
+        newest = self.backfills.newest()
+        if newest is None or newest.status == "finished":
+            raise NothingToResume
+        taken = self.backfills.take(newest.id, dead_owner(newest.owner))
+        if taken is None:
+            raise AtWork(newest.owner or "")
+        return taken
+
+    def run(
+        self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int, str], None] = lambda *_: None
+    ) -> BackfillRun:
+        """To its end, or until it is stopped; then the row says where `--resume` goes on."""
+        try:
+            self._copy(run, actor, rate, on_page)
+        except BaseException as ended:
+            with suppress(DependencyDown):  # its lease runs out by itself
+                self.backfills.end(run.id, "running", getattr(ended, "message", type(ended).__name__))
+            raise
+        ended_as = self._newest(run)
+        self.backfills.end(run.id, "finished", entries=[_entry(ended_as, actor)])
+        return self._newest(run)
+
+    def _copy(self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int, str], None]) -> None:
+        backfill = self.make(rate, actor)
+        work = Work(WorkKind.BACKFILL, run.id)
+        for refusals in self._noted(run, actor):
+            self._keep(run, None, 0, 0, refusals)
+        if self.parallel.wanted(work, run.total or 0, rate, begun=run.cursor is not None):
+            self._copy_in_parts(run, work, actor, rate, on_page)
+            return
+        backfill.alive = lambda: self._keep(run, None, 0, 0, ())
+        done = run.done
+        with closing(backfill.pages(run.entity_types, run.cursor)) as pages:
+            for cursor, written in pages:
+                self._keep(run, cursor, written.count, written.newer, written.refusals)
+                done += written.count + written.newer + len(written.refusals)
+                on_page(done, max(run.total or 0, done), "")
+
+    def _noted(self, run: BackfillRun, actor: Actor) -> Iterator[Sequence[Refusal]]:
+        """Before the first page. Where the view says no routing, there are no places."""
+        begun = run.cursor is not None or run.written or run.newer
+        return iter(()) if begun or not self.view().routed_by_view() else self.note(run.entity_types, actor)
+
+    def _copy_in_parts(
+        self, run: BackfillRun, work: Work, actor: Actor, rate: float, on_page: Callable[[int, int, str], None]
+    ) -> None:
+        """By processes, each with its parts; this one keeps the lease and adds up."""
+
+        def follow(now: PartsProgress) -> None:
+            if not self.backfills.gather(run.id, now):
+                raise AtWork("it was taken over")
+            on_page(now.done, max(run.total or 0, now.done), now.remark)
+
+        self.parallel.carry_out(PartwiseWish(work, run.entity_types, run.total or 0, rate, actor.name), follow)
+
+    def _keep(
+        self, run: BackfillRun, cursor: Mapping[str, Any] | None, count: int, newer: int, refusals: Sequence[Refusal]
+    ) -> None:
+        if not self.backfills.wrote_page(run.id, cursor, count, newer, refusals):
+            raise AtWork("it was taken over")
+
+    def _newest(self, run: BackfillRun) -> BackfillRun:
+        newest = self.backfills.newest()
+        return run if newest is None or newest.id != run.id else newest
+
+
+def _entry(run: BackfillRun, actor: Actor) -> Entry:
+    detail = {
+        "backfill": run.id,
+        "entity_types": list(run.entity_types),
+        "written": run.written,
+        "newer": run.newer,
+        "refused": run.refused,
+    }
+    return Entry(Action.BACKFILL_SUMMARY, actor, run.reason, detail=detail)

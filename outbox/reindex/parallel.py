@@ -1,0 +1,198 @@
+"""Spreads a rebuild, a backfill or a comparison over processes: plans its parts, starts an engine, follows. Copies and
+compares nothing itself; the table of parts says what is left, whoever is killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final, NamedTuple, Protocol
+
+from outbox.errors import OutboxError, UsageError
+from outbox.ports import Clock
+from outbox.reindex.parts import (
+    MOST_PROCESSES,
+    WORTH_IT,
+    PartsProgress,
+    PlannedPart,
+    Work,
+    cut,
+    number_of_parts,
+    planned,
+    processes,
+)
+from outbox.reindex.rebuild_steps import PartwiseWish, dead_owner
+
+CHECK_SECONDS: Final = 0.25
+UNCLAIMED_SECONDS: Final = 60.0  # Spark takes some ten to start; without a free core it waits and says nothing
+LOCAL: Final = "local"
+ENGINES: Final = (LOCAL, "spark")
+BEGUN_BY_ONE: Final = (
+    "one process began this copying and ends it, from its cursor: --parallel and --engine do not count for it. To copy"
+    " by several, start it anew (cancel a rebuild first)"
+)
+ONE_PART: Final = (
+    "about {:,} documents of {} are one part, for one process: neither statistics nor a pass of two minutes gave keys"
+    " to cut them at. An id that is a column of a table, not an expression, has them after `analyze` of that table"
+)
+UNCLAIMED: Final = (
+    "no process has taken a part for a minute: see whether there are free cores and memory (Spark: of its executors)"
+)
+
+
+class PartsStuck(OutboxError):
+    """Some parts end every process that takes them, after six tries each. Their keys are in
+    `search_outbox_rebuild_parts` (state open). Find what ends the processes (memory, a signal), then continue: rebuild
+    and backfill with `--resume`, verify and repair by running them again."""
+
+
+class PartsGone(OutboxError):
+    """Parts of this work were deleted from `search_outbox_rebuild_parts` while it ran, so keys may be left out. Run the
+    command again, a backfill without `--resume`; a rebuild with it, because its comparison finds what was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What a person says about it. No number of processes: by the cores, and only where it is worth it."""
+
+    processes: int | None = None
+    engine: str = LOCAL
+    master: str | None = None
+
+    def check(self) -> None:
+        if self.processes is not None and not 1 <= self.processes <= MOST_PROCESSES:
+            raise UsageError(f"--parallel must be from 1 to {MOST_PROCESSES}")
+        if self.engine not in ENGINES:
+            raise UsageError(f"--engine must be one of {', '.join(ENGINES)}")
+        if self.master is not None and self.engine == LOCAL:
+            raise UsageError("--master goes with --engine spark only")
+
+
+class PartJob(NamedTuple):
+    """What every process of one work must know. `share`: the rate is that of all together."""
+
+    kind: str
+    id: int
+    rate: float
+    share: int
+    by: str
+    options: Mapping[str, Any] = {}
+
+
+class PartTable(Protocol):
+    def exist(self) -> bool: ...
+    def plan(self, parts: Sequence[PlannedPart]) -> None: ...
+    def clear(self) -> None: ...
+    def free(self, owners: Sequence[str]) -> None: ...
+    def try_again(self) -> None: ...
+    def owners(self) -> Sequence[str]: ...
+    def numbers(self) -> Sequence[int]: ...
+    def progress(self) -> PartsProgress: ...
+    def reports(self, read: Sequence[int]) -> Sequence[tuple[int, Mapping[str, Any]]]: ...
+
+
+class KeySpace(Protocol):
+    def estimate(self, entity_type: str, *, in_view: bool) -> int: ...
+    def known(self, entity_type: str, *, in_view: bool) -> Sequence[str]: ...
+    def keys(self, entity_type: str, parts: int, *, in_view: bool) -> Sequence[str]: ...
+
+
+class PartEngine(Protocol):
+    """Processes that take parts, wherever they run."""
+
+    def start(self, job: PartJob, table: PartTable) -> None: ...
+    def tend(self, progress: PartsProgress) -> None:
+        """Replaces who died. Raises what a process reported."""
+        ...
+
+    def stop(self) -> None:
+        """No process of ours is left after it."""
+        ...
+
+
+@dataclass(slots=True)
+class Parallel:
+    table_of: Callable[[Work], PartTable]
+    space: Callable[[], KeySpace]
+    engine_of: Callable[[Spread, int], PartEngine]
+    in_view: Callable[[str], bool]
+    cores: Callable[[], int]
+    spread: Spread = field(default_factory=Spread)
+    rest: Callable[[float], object] = time.sleep
+    say: Callable[[str], None] = lambda _: None
+    clock: Clock = time.monotonic
+
+    def at_once(self, documents: int, rate: float) -> int:
+        return processes(self.spread.processes, self.cores(), documents, rate)
+
+    def estimate(self, types: Sequence[str]) -> int:
+        """How many documents the planner expects, where counting them takes too long."""
+        space = self.space()
+        return sum(space.estimate(each, in_view=self.in_view(each)) for each in types)
+
+    def wanted(self, work: Work, documents: int, rate: float, *, begun: bool) -> bool:
+        """Whether this work is done in parts: it was before, or it begins now and is worth it. What one process has
+        begun it ends: its counts are of one cursor."""
+        if self.table_of(work).exist():
+            return True
+        if begun and (self.spread.engine != LOCAL or (self.spread.processes or 1) > 1):
+            self.say(BEGUN_BY_ONE)
+        return not begun and self.worth_it(documents, rate)
+
+    def worth_it(self, documents: int, rate: float) -> bool:
+        return self.spread.engine != LOCAL or self.at_once(documents, rate) > 1
+
+    def carry_out(self, wish: PartwiseWish, on_progress: Callable[[PartsProgress], None]) -> PartsProgress:
+        """A copy. Planned once; every type has a part at least: one that has no key is done at once."""
+        at_once = self.at_once(wish.documents, wish.rate)
+        table = self.table_of(wish.work)
+        if not table.exist():
+            table.plan(list(planned(self.ranges(wish.types, at_once))))
+        job = PartJob(wish.work.kind.value, wish.work.id, wish.rate, at_once, wish.by)
+        return self.run(wish.work, job, on_progress)
+
+    def ranges(self, types: Sequence[str], at_once: int) -> dict[str, list[tuple[str | None, str | None]]]:
+        space = self.space()
+        found: dict[str, list[tuple[str | None, str | None]]] = {}
+        for entity_type in types:
+            viewed = self.in_view(entity_type)
+            documents = space.estimate(entity_type, in_view=viewed)
+            parts = number_of_parts(documents, at_once)
+            keys = space.keys(entity_type, parts, in_view=viewed) if parts > 1 or not viewed else ()
+            if not keys and documents >= WORTH_IT:
+                self.say(ONE_PART.format(documents, entity_type))
+            found[entity_type] = cut(keys, parts if viewed else max(1, len(keys)))
+        return found
+
+    def run(self, work: Work, job: PartJob, on_progress: Callable[[PartsProgress], None]) -> PartsProgress:
+        """Until every part is done. Whatever ends it, no process is left, and the table says what is."""
+        table = self.table_of(work)
+        table.free([owner for owner in table.owners() if dead_owner(owner)])
+        table.try_again()
+        before = table.progress()
+        on_progress(before)  # whoever was killed after its last part has not added it up
+        if not before.open:
+            return before
+        engine = self.engine_of(self.spread, job.share)
+        try:
+            engine.start(job._replace(share=min(job.share, before.open)), table)
+            patient_until = self.clock() + UNCLAIMED_SECONDS
+            while True:
+                progress = table.progress()
+                if progress.parts < before.parts:
+                    raise PartsGone(f"{progress.parts} of {before.parts} are left")
+                on_progress(progress)
+                if not progress.open:
+                    return progress
+                if progress.stuck:
+                    raise PartsStuck(f"{progress.stuck} of {progress.parts}")
+                if progress.held or progress.open < before.open:
+                    patient_until = inf
+                elif self.clock() >= patient_until:
+                    patient_until = inf
+                    self.say(UNCLAIMED)
+                engine.tend(progress)
+                self.rest(CHECK_SECONDS)
+        finally:
+            engine.stop()
