@@ -23,6 +23,7 @@ def test_two_minutes_of_every_fault_lose_nothing_and_every_fault_bites(tmp_path:
     verdict = json.loads(done.stdout)
     broken = [(finding["name"], finding["observed"]) for finding in verdict["findings"] if not finding["ok"]]
     assert broken == [], done.stderr[-3000:]
+    assert verdict["second_judge"]["agrees"], verdict["second_judge"]
     assert verdict["word"] == "PASS", f"{verdict['why']}\n{done.stderr[-3000:]}"
     assert done.returncode == 0
     counts = verdict["counts"]

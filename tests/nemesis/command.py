@@ -14,13 +14,12 @@ from types import FrameType
 from labs.client import PRODUCTS, release
 from labs.worker import ROOT
 from outbox.errors import OutboxError
-from tests.nemesis import kafka_judge, report, verdict
+from tests.nemesis import agreement, report
 from tests.nemesis.archive import pack
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.kafka_run import KafkaRun
 from tests.nemesis.poison import KINDS
 from tests.nemesis.run import Run
-from tests.nemesis.verdict import NemesisVerdict
 
 PAGE = ROOT / "docs" / "reliability.md"
 ARCHIVES = ROOT / "docs" / "reliability"
@@ -43,7 +42,7 @@ examples:
   scripts/nemesis --lane neighbours --minutes 2   innocents beside poison, without a storm
   scripts/nemesis --judge build/nemesis/FOLDER    judge a stored history, or an unpacked archive, without servers
 
-exit: 0 all held and every fault bit, 1 an invariant is broken, 75 no servers
+exit: 0 all held and every fault bit, 1 an invariant is broken or the two judges disagree, 75 no servers
       3 a fault or a poison did not bite often enough, or there is nothing to judge by
 """
 
@@ -107,8 +106,10 @@ def main(argv: Sequence[str]) -> int:
         except KeyboardInterrupt:
             _say("interrupted; servers and workers are stopped, nothing is judged")
             return 130
-    found, judged = _judged(folder)
-    (folder / "verdict.json").write_text(json.dumps(judged.as_json(), indent=1), encoding="utf-8")
+    found, judged = agreement.evidence(folder)
+    opinion = agreement.ask(found, judged) if judged.counts else None
+    told = {**judged.as_json(), "second_judge": opinion.as_json() if opinion else None}
+    (folder / "verdict.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
     _say(f"the raw history is in {_shown(folder)}")
     archive = _archive(found) if asked.archive is True else asked.archive
     if archive:
@@ -116,10 +117,12 @@ def main(argv: Sequence[str]) -> int:
     if asked.record:
         report.record(asked.record, judged, found.about, _shown(archive) if archive else None)
     if asked.json:
-        print(json.dumps({"about": found.about, **judged.as_json()}, indent=1))
+        print(json.dumps({"about": found.about, **told}, indent=1))
     else:
         print((report.markdown if asked.markdown else report.text)(judged, found.about))
-    return judged.code
+        if opinion and not asked.markdown:
+            print(opinion)
+    return judged.code or int(opinion is not None and not opinion.agrees)
 
 
 def _new_run(asked: argparse.Namespace, folder: Path) -> Run:
@@ -127,14 +130,6 @@ def _new_run(asked: argparse.Namespace, folder: Path) -> Run:
     if asked.source == "kafka":
         return KafkaRun(folder, seconds, asked.seed, asked.rate, _say, "storm", kinds, asked.release)
     return Run(folder, seconds, asked.seed, asked.rate, _say, asked.lane, kinds, asked.release)
-
-
-def _judged(folder: Path) -> tuple[Evidence, NemesisVerdict]:
-    """By the rules of its source."""
-    if (found := Evidence(folder)).about.get("source") != "kafka":
-        return found, verdict.judge(found)
-    of_kafka = kafka_judge.KafkaEvidence(folder)
-    return of_kafka, kafka_judge.judge(of_kafka)
 
 
 def _archive(found: Evidence) -> Path:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from labs.about import commit
+from labs.collect import write
 from labs.faketime import how
 from labs.ledger import Ledger
 from labs.producing import CANARY
@@ -257,6 +258,7 @@ class Run:
         self.notes["password_seen"] = self._password_seen(said)
         self.notes["neighbour_after"] = self.ground.neighbour()
         collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, self.ledger.entries)
+        write(self.folder / "writes.ndjson", self.ground.wire.rows())
 
     def _password_seen(self, said: list[str]) -> int:
         """In how many logs, pages and answers of commands the database's password stands."""

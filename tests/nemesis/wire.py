@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 ACTION = rb'\n(\{"(?:index|delete)":\{"_id":"((?:[^"\\]|\\.)*)",(?:"routing":"[^"]*",)?"version":\d+,)'
 TARGET = rb"(?:^|\n)(?:PUT|POST) /([^/ ?]+)/_bulk"
@@ -43,6 +46,14 @@ class Wire:
         version of its write: that is another action."""
         with self._lock:
             return sum(times > 1 for times in self.sent.values())
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each action once."""
+        with self._lock:
+            sent = list(self.sent.items())
+        for (index, name, action), times in sent:
+            (op, about), *_ = json.loads(action.rstrip(b",") + b"}}").items()
+            yield {"index": index, "document": name, "op": op, "version": about["version"], "times": times}
 
     @property
     def documents(self) -> set[str]:
