@@ -93,7 +93,7 @@ def test_compose_resolves_its_file() -> None:
         resolved = yaml.safe_load(told_by("docker", "compose", "-f", path, *profiles, "config"))
     else:
         resolved = yaml.safe_load(path.read_text())
-    ours = {"migrate", "logins", "sample", "projector", "console"}
+    ours = {"migrate", "index", "logins", "sample", "projector", "console"}
     assert set(resolved["services"]) == {"db", "es", "prometheus", "grafana"} | ours
 
 

@@ -15,6 +15,7 @@ import pytest
 import outbox
 from outbox.policy.document import BATCH_BYTES
 from outbox.store.documents import ViewDocuments
+from outbox.web.services import Shared
 from tests.fixtures.commands import call_here
 from tests.fixtures.console import StartConsole
 from tests.fixtures.inprocess import InProcess, Parts
@@ -33,24 +34,39 @@ VIEW = (
 )
 
 
-@contextmanager
-def traced() -> Iterator[dict[str, None]]:
-    """Every file of `outbox/` with a function that runs meanwhile, in this thread and in those that begin, in the order
-    of the first one. Imports and constructors are left out."""
-    seen: dict[str, None] = {}
+class Traced:
+    """Every file of `outbox/` with a function that runs meanwhile, by thread, in the order of the first one. Imports
+    and constructors are left out."""
 
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
+    def __init__(self) -> None:
+        self.by_thread: dict[int, dict[str, None]] = {}
+
+    def note(self, frame: FrameType, event: str, _: Any) -> None:
+        code, caller = frame.f_code, frame.f_back
         if event != "call" or not code.co_flags & CO_OPTIMIZED or code.co_name in ("__init__", "__post_init__"):
             return
         file = Path(code.co_filename)
-        if file.is_relative_to(PACKAGE):
+        if file.is_relative_to(PACKAGE) and not (caller is not None and caller.f_code.co_name == "<module>"):
+            seen = self.by_thread.setdefault(threading.get_ident(), {})
             seen.setdefault(file.relative_to(PACKAGE).with_suffix("").as_posix())
 
-    threading.setprofile(note)
-    sys.setprofile(note)
+    def clear(self) -> None:
+        self.by_thread.clear()
+
+    def files(self, *of: str) -> list[str]:
+        """Of the threads that went through one of these."""
+        seen = [files for files in list(self.by_thread.values()) if not of or not files.keys().isdisjoint(of)]
+        return list(dict.fromkeys(file for files in seen for file in files))
+
+
+@contextmanager
+def traced() -> Iterator[Traced]:
+    """In this thread, and in those that begin meanwhile."""
+    found = Traced()
+    threading.setprofile(found.note)
+    sys.setprofile(found.note)
     try:
-        yield seen
+        yield found
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
@@ -72,7 +88,8 @@ def a_batch(worker: InProcess) -> list[str]:
 
     with traced() as found:
         run()
-    return ["daemon/claiming", *list(found)[list(found).index("store/events") :]]
+    files = found.files()
+    return ["daemon/claiming", *files[files.index("store/events") :]]
 
 
 @contextmanager
@@ -139,18 +156,21 @@ def test_a_replay(
         done = call_here(("replay", "--by", "alice", "--reason", "mapping fixed", "--limit", "100"), capsys)
     assert done.code == 0, done.err
     assert [row.status for row in queue.rows()] == ["pending"] * 3
-    check([each for each in found if not AROUND.fullmatch(each)], "one replay", 9)
+    check([each for each in found.files() if not AROUND.fullmatch(each)], "one replay", 9)
 
 
-def test_the_page_of_failures(queue: EventTable, start_console: StartConsole) -> None:
+def test_the_page_of_failures(queue: EventTable, start_console: StartConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the pages share (the status at their head) was read a moment ago, as nearly always."""
+    monkeypatch.setattr(Shared, "_is_fresh", lambda shared: shared._last is not None)
     queue.produce_many(3)
     with traced() as found:
         person = start_console().client
-        person.get("/ops/queue")  # what it reads for all its pages is read
+        person.get("/ops/queue")
         found.clear()
         answer = person.get("/ops/queue/failures")
     assert answer.status_code == 200
-    check([each for each in found if not AROUND.fullmatch(each)], "the page of failures", 11)
+    served = found.files("web/console_server", "web/pages/failures")
+    check([each for each in served if not AROUND.fullmatch(each)], "the page of failures", 11)
 
 
 def test_a_setting() -> None:
