@@ -157,10 +157,11 @@ def play(engine: Engine, figures: Figures) -> None:
             stack.start()
             scenario.prepare(stack)
             scenario.play(stack, figures)
+            # Of everything: inconclusive, because the sample's payloads are in no view, and still a result, which the
+            # projectors hear of within a minute.
+            stack.compose("exec", "-T", "console", "outbox", "verify", check=False)
             figures["alerts"] = provoke(stack, seen)
             say(f"   alerts: {figures['alerts']}")
-            # Of everything: inconclusive, because the sample's payloads are in no view, and still a result.
-            stack.compose("exec", "-T", "console", "outbox", "verify", check=False)
             figures["monitoring"] = monitoring.check(KAFKA_PANELS | NO_PANELS)
             say(f"   monitoring: {figures['monitoring']}")
             if figures["alerts"]["late"]:
