@@ -12,7 +12,7 @@ from outbox.facts import Announce, VersionAhead, VersionRaised
 from outbox.policy.document import refused
 from outbox.policy.entity_type import UNDECLARED_DELETE
 from outbox.policy.event import HIGHEST_FOLLOWED, Event
-from outbox.policy.outcome import Code, Failure, Outcome, Stale
+from outbox.policy.outcome import Code, Failure, Stale
 from outbox.policy.settle import REFUSED_AHEAD, Released
 from outbox.ports import EventStore
 
@@ -31,10 +31,10 @@ class HigherVersions:
     # Versions that an index holds and no event of their batch knows, for upkeep to check.
     ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
 
-    def last_given(self, written: Iterable[tuple[Delivery, Outcome]], batch: Batch) -> int:
+    def last_given(self, refused: Iterable[tuple[Delivery, Stale]], batch: Batch) -> int:
         """The sequence's, asked when a refusal for a higher version has just arrived: a moment later it may have gone
         past a version that it had never given out."""
-        higher = any(_current(outcome) > delivery.version for delivery, outcome in written)
+        higher = any((outcome.current or 0) > delivery.version for delivery, outcome in refused)
         return while_leased(self.store.last_version, batch.holding) if higher else 0
 
     def met(
@@ -48,7 +48,7 @@ class HigherVersions:
         drawn, again   refused under a number that was drawn after the first refusal: superseded by a later read
         drawn, ahead   the sequence never gave that version out: raised, and done again; never settled as done
         """
-        current = _current(outcome)
+        current = outcome.current or 0
         is_ahead = current > max(last_given, delivery.version)
         if not delivery.drawn:
             return self._unread(delivery, outcome, batch, is_ahead=is_ahead)
@@ -78,8 +78,3 @@ class HigherVersions:
         was = while_leased(lambda: self.store.raise_version(current), batch.holding)
         if was is not None:
             self.announce(VersionRaised(was, current))
-
-
-def _current(outcome: Outcome) -> int:
-    """The version that the index holds, if it says so; else 0."""
-    return (outcome.current or 0) if isinstance(outcome, Stale) else 0

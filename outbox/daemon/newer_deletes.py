@@ -46,19 +46,18 @@ def confirm(
     seconds: float,
 ) -> Sequence[Outcome]:
     """After the write: a delete that was settled while our upsert was on its way is sent again."""
-    written = {id(d): place for place, (d, o) in enumerate(zip(deliveries, outcomes, strict=True)) if _taken(o)}
-    overtaken = replaced([d for d in own_upserts(deliveries) if id(d) in written], found)
+    overtaken = [
+        place
+        for place, (delivery, outcome) in enumerate(zip(deliveries, outcomes, strict=True))
+        if isinstance(outcome, Written) and replaced(own_upserts([delivery]), found)
+    ]
     if not overtaken:
         return outcomes
-    second = sink.write([delivery.action() for delivery in overtaken], seconds)
+    second = sink.write([deliveries[place].action() for place in overtaken], seconds)
     after = list(outcomes)
-    for delivery, outcome in zip(overtaken, second.outcomes, strict=True):
-        after[written[id(delivery)]] = outcome
+    for place, outcome in zip(overtaken, second.outcomes, strict=True):
+        after[place] = outcome
     return after
-
-
-def _taken(outcome: Outcome) -> bool:
-    return isinstance(outcome, Written)
 
 
 def _version_of(event: Event) -> tuple[str, str, int]:

@@ -253,8 +253,8 @@ class Projector:
         judged = list(zip(deliveries, outcomes, strict=True))
         if batch.too_old(drawn=True):
             judged = overtaken.set_apart(judged, batch)
-        stale = any(isinstance(outcome, Stale) for _, outcome in judged)
-        last_given = self.higher.last_given(judged, batch) if stale else 0
+        stale = [(delivery, outcome) for delivery, outcome in judged if isinstance(outcome, Stale)]
+        last_given = self.higher.last_given(stale, batch) if stale else 0
         for delivery, outcome in judged:
             met = self.higher.met(delivery, outcome, last_given, batch) if isinstance(outcome, Stale) else outcome
             if self._records(delivery, met, batch):

@@ -107,6 +107,10 @@ class ViewDocuments(TopicStore, topic="documents"):
         beyond = None if self._most_bytes is None else self._most_bytes + 1
         most_bytes = beyond if whole else inline_bytes(self._batch_bytes, len(events))
         named, gone = self._named(events)
+        # Made first: the time of a whole read that fails counts.
+        reading = PartwiseRead(
+            lambda part, limit_ms: self._read(part, limit_ms, most_bytes), self._limits, self._suspects, self._clock
+        )
         failed: Exception | None = None
         if not self._suspects.until:
             try:
@@ -114,9 +118,6 @@ class ViewDocuments(TopicStore, topic="documents"):
                 return {**gone, **found} if gone else found
             except (psycopg.Error, DatabaseDown) as error:
                 failed = error
-        reading = PartwiseRead(
-            lambda part, limit_ms: self._read(part, limit_ms, most_bytes), self._limits, self._suspects, self._clock
-        )
         try:
             reading.run(named, failed)
         except psycopg.Error as error:

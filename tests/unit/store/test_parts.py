@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+from unittest import mock
 from uuid import UUID
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 
 from outbox.policy.outcome import FailureClass, Reason
 from outbox.ports import Document, Named
+from outbox.store.documents import ViewDocuments
 from outbox.store.parts import SUSPECT_SECONDS, SUSPECTS_KEPT, LookupLimits, PartwiseRead, Suspects
 from tests.fixtures.events import Time
 
@@ -158,3 +160,19 @@ def test_suspects_take_bounded_memory() -> None:
     for event in batch(SUSPECTS_KEPT + 5):
         suspects.add(event)
     assert sum(map(suspects.has, batch(SUSPECTS_KEPT + 5))) == 5
+
+
+def test_the_time_of_a_whole_read_that_fails_counts_for_its_parts() -> None:
+    """The daemon reads a batch whole before it makes parts of it; all of it has to stay below the lease."""
+    view = View(range(0, 500, 3))
+    documents = ViewDocuments(mock.Mock(), "v", batch_bytes=8_388_608, clock=view.clock)
+    documents._suspects = view.suspects
+    started = view.clock()
+    with (
+        mock.patch.object(documents, "_named", lambda events: (events, {})),
+        mock.patch.object(documents, "_read", lambda part, limit_ms, _: view.read(part, limit_ms)),
+        mock.patch.object(documents, "_finds_blamed", return_value=True),
+    ):
+        documents._load(batch(500), whole=False)
+    assert view.reads[0] == 500
+    assert view.clock() - started <= LIMITS.budget_seconds
