@@ -33,7 +33,8 @@ NAMES = (
     "backfill",
     "parallel",
 )
-MORE = ("drain_matrix", "profile", "products", "kafka")  # these take longer, or need more than the two servers
+# These take longer, or need more than the two servers, or others.
+MORE = ("drain_matrix", "profile", "products", "kafka", "database_cost")
 app = typer.Typer(add_completion=False, help=__doc__)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,25 +78,38 @@ SWITCH_SECONDS: Final = 0.0005
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Three small pools, so that claims can starve neither heartbeats nor the watchers."""
+    """Small pools, so that claims can starve neither heartbeats nor the watchers. `lanes` is for the queue alone, whose
+    statements are prepared; what else a lane reads and writes goes by `documents`."""
 
     lanes: Database
+    documents: Database
     heartbeat: Database
     chores: Database
 
     @classmethod
     def of(cls, settings: Settings, beats: Beats) -> Pools:
-        def pool(name: str, size: int) -> Database:
-            return Database(settings.database.dsn, size=size, application=f"outbox-{name}", around=beats.at_server)
+        def pool(name: str, size: int, **how: Any) -> Database:
+            return Database(
+                settings.database.dsn, size=size, application=f"outbox-{name}", around=beats.at_server, **how
+            )
 
-        return cls(pool("lanes", settings.worker.concurrency + 2), pool("heartbeat", 2), pool("chores", 4))
+        lanes = settings.worker.concurrency
+        return cls(
+            lanes=pool("lanes", lanes + 1, prepared=settings.database.prepare),
+            documents=pool("documents", lanes + 1),
+            heartbeat=pool("heartbeat", 2),
+            chores=pool("chores", 4),
+        )
+
+    def __iter__(self) -> Iterator[Database]:
+        return iter((self.lanes, self.documents, self.heartbeat, self.chores))
 
     def open(self) -> None:
-        for pool in (self.lanes, self.heartbeat, self.chores):
+        for pool in self:
             pool.open()
 
     def close(self) -> None:
-        for pool in (self.lanes, self.heartbeat, self.chores):
+        for pool in self:
             pool.close()
 
 
@@ -233,19 +246,19 @@ class Wiring:
     @cached_property
     def projector(self) -> Projector:
         settings, events = self.settings, self.events
-        types = PostgresEntityTypes(self.pools.lanes)
+        types = PostgresEntityTypes(self.pools.documents)
         return Projector(
             store=events,
             documents=self.documents,
             declarations=Declarations(types, self.documents, events.last_version, settings.worker.id, boottime),
-            places=PostgresPlaces(self.pools.lanes),
+            places=PostgresPlaces(self.pools.documents),
             sink=self.second,
             leases=self.leases,
             addressing=Addressing(settings.naming),
             judge=self.judge,
             lookups=Lookups(events, self.documents, self.announce, clock),
             higher=HigherVersions(events, self.announce),
-            fanouts=Fanouts(PostgresFanouts(self.pools.lanes), self.judge, self.announce),
+            fanouts=Fanouts(PostgresFanouts(self.pools.documents), self.judge, self.announce),
             gate=self.gate,
             announce=self.announce,
             portion_bytes=settings.batch.bytes,
@@ -290,7 +303,7 @@ class Wiring:
             sink=StreamTarget(self.second),
             may_commit=self.second.is_heard,
             make_lane=self.lane,
-            database=self.pools.lanes,
+            database=self.pools.documents,
             events=self.events,
             announce=self.announce,
             clock=clock,
@@ -330,7 +343,7 @@ class Wiring:
     def documents(self) -> ViewDocuments:
         batch = self.settings.batch
         return ViewDocuments(
-            self.pools.lanes, self.settings.documents, batch_bytes=batch.bytes, most_bytes=batch.max_document_bytes
+            self.pools.documents, self.settings.documents, batch_bytes=batch.bytes, most_bytes=batch.max_document_bytes
         )
 
     @cached_property

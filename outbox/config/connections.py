@@ -48,8 +48,9 @@ class DatabaseSettings(Section):
     differs is read again there. What is written is never read from a replica: it may lag behind the version that was
     drawn, and old content would win."""
     prepare: bool = setting("OUTBOX_PREPARE", True)
-    """No effect: statements are never prepared. Accepted so that older configurations stay valid. Unprepared statements
-    work behind every pooler, and no plan gets stale."""
+    """Keep prepared statements for claim and settle: less CPU on the database, and a document is searchable sooner.
+    Where a pooler such as pgbouncer is found between, none are kept whatever this says. `false` for one that cannot be
+    found."""
     url_file: Path | None = None
     direct_url_file: Path | None = None
     read_url_file: Path | None = None

@@ -16,8 +16,8 @@ from outbox.store.attach import installed
 from outbox.store.coverage import read_coverage
 from outbox.store.documents import asking_for
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import Database, TopicStore, bounded_read, connect, fetch_rows, translated
-from outbox.store.pooler import is_between, shares_sessions
+from outbox.store.pool import Database, TopicStore, bounded_read, connect, fetch_rows, is_between, translated
+from outbox.store.pooler import shares_sessions
 from outbox.store.queries import queries
 from outbox.store.schema.state import read_status
 from outbox.store.view_shape import NEEDED_COLUMNS, read_shape

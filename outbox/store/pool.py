@@ -4,13 +4,14 @@ of a topic are run over one. Knows no query."""
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final, LiteralString
+from functools import partial
+from typing import Any, ClassVar, Final, LiteralString, Self
 
 import psycopg
-from psycopg import Connection, DataError
+from psycopg import Connection, Cursor, DataError
 from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import Format
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import dict_row
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import ByteaBinaryLoader
@@ -33,12 +34,19 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-# Nothing is prepared. A kept plan is of the day it was made: of an empty table (a claim of 260 ms instead of 5,
-# measured), or of columns that have another type since ("cached plan must not change result type", until a restart);
-# and behind pgbouncer before 1.21 a name is anybody's. To plan claim and settle anew costs 1.7 us of CPU per event in
-# batches of 500 (median of five rounds, by turns in one run; -3 to +4 on a busy machine), of the 148 us that `drain`
-# takes: 1.2 %.
+# Elsewhere nothing is prepared: behind pgbouncer before 1.21 a name is anybody's, and a rollback, by which each read of
+# a view ends, makes psycopg forget what it has prepared.
 UNPREPARED: Final = None
+# Of a connection whose statements are kept, all of them ours. To parse and to plan claim and settle anew took 2.0 ms of
+# the server's CPU, 0.4 ms by a kept plan: of 28.9 us per event in batches of 500, 24.1 are left (medians of three
+# rounds, by turns). The plan must fit whatever the table holds by then: without these, one of an empty table read all
+# of it (a claim of 3.7 s instead of 50 ms, with 200,000 rows), and one of a large table would be compiled each time.
+KEPT_PLANS: Final = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "max_parallel_workers_per_gather": "0",
+    "jit": "off",
+}
 
 
 # A document's text must not depend on who reads it: on the role, the database or the environment of a shell. Only until
@@ -110,9 +118,10 @@ class Database:
         timeout_seconds: float = 5.0,
         statement_timeout_ms: int | None = None,
         may_be_standby: bool = False,
+        prepared: bool = False,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`around` whatever is asked of the server."""
+        """`prepared`: statements are kept, where no pooler is between. `around` whatever is asked of the server."""
         self._around = around
         self._statement_timeout_ms = statement_timeout_ms
         self._pool = ConnectionPool(
@@ -122,7 +131,7 @@ class Database:
             max_size=size,
             open=False,
             timeout=timeout_seconds,
-            configure=_configure,
+            configure=partial(_configure, prepared=prepared),
             reconnect_timeout=10,
             name=application,
         )
@@ -222,13 +231,43 @@ def _read_times(connection: Connection[Any]) -> None:
         connection.execute("set datestyle = 'ISO, MDY'")
 
 
-def _configure(connection: Connection[Any]) -> None:
+def is_between(connection: Connection[Any]) -> bool:
+    """Whether a pooler is: it makes up the process number of its greeting; the server's own is another."""
+    return session_pid(connection) != connection.info.backend_pid
+
+
+def session_pid(connection: Connection[Any]) -> int:
+    row = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+class _KeptCursor(Cursor[Any]):
+    """A kept plan is refused once a column has another type. Then all of the session's are dropped, and it is asked
+    again."""
+
+    def execute(self, query: Any, params: Any = None, **how: Any) -> Self:
+        try:
+            return super().execute(query, params, **how)
+        except psycopg.errors.FeatureNotSupported as error:
+            if self.connection.info.transaction_status is not TransactionStatus.IDLE:
+                self.connection.close()
+                raise DatabaseDown(_short(error)) from error
+            self.connection.execute("deallocate all")
+            return super().execute(query, params, **how)
+
+
+def _configure(connection: Connection[Any], *, prepared: bool) -> None:
     """Once a connection. Claims rely on READ COMMITTED: `skip locked` meets no conflict there. Only where the default
     is another, each statement pays for a transaction that says so."""
     _read_times(connection)
     row = connection.execute("show default_transaction_isolation").fetchone()
     if row != ("read committed",):
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    if prepared and not is_between(connection):
+        for name, value in KEPT_PLANS.items():
+            connection.execute("select set_config(%s, %s, false)", [name, value])
+        connection.prepare_threshold, connection.cursor_factory = 0, _KeptCursor
     for name in ("json", "jsonb"):
         connection.adapters.register_loader(name, RawJson)
     connection.adapters.register_loader("timestamptz", BoundedTime)

@@ -1,7 +1,7 @@
 """Owns sessions that must be one's own: tells whether a pooler stands before PostgreSQL, and listens for producers.
 
 A pooler in transaction mode gives each transaction any session. What a session keeps (LISTEN, its own settings, locks)
-is then someone else's. Statements are no such thing of ours: nothing is prepared (`pool`).
+is then someone else's. Statements are kept only where nobody is between (`pool`).
 """
 
 from collections.abc import Callable, Iterator
@@ -12,23 +12,12 @@ from typing import Any, Final
 from psycopg import Connection
 
 from outbox.errors import PooledAddress
-from outbox.store.pool import connect, translated
+from outbox.store.pool import connect, is_between, session_pid, translated
 
 # An idle pooler hands out the session that was given back last: the first round shows it. A busy one takes some more.
 ROUNDS: Final = 20
 
 Connecting = Callable[[], Connection[Any]]
-
-
-def session_pid(connection: Connection[Any]) -> int:
-    row = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def is_between(connection: Connection[Any]) -> bool:
-    """A pooler makes up the process number of its greeting; the server's own is another."""
-    return session_pid(connection) != connection.info.backend_pid
 
 
 def shares_sessions(connection: Connection[Any], another: Connecting) -> bool:

@@ -1,13 +1,16 @@
-"""A table that changes under a busy daemon: it grows before anyone analyses it, or a column gets another type."""
+"""A table that changes under a busy daemon, whose statements are kept or not: it grows before anyone analyses it, or a
+column gets another type."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from psycopg import Connection
 
+from outbox.errors import DatabaseDown
 from outbox.policy.document import BATCH_BYTES
 from outbox.policy.settle import DONE
 from outbox.store.events import PostgresEvents
@@ -45,11 +48,11 @@ def flushed(database: Database, queue: EventTable) -> int:
     return sequential_scans(queue)
 
 
-@pytest.fixture
-def warm(queue: EventTable) -> Iterator[tuple[Database, PostgresEvents]]:
+@pytest.fixture(params=[True, False], ids=["kept", "not_kept"])
+def warm(queue: EventTable, request: pytest.FixtureRequest) -> Iterator[tuple[Database, PostgresEvents]]:
     """Connections that have done every statement often enough to keep a plan for it, over no rows at all."""
     queue.connection.execute("alter table search_outbox_events set (autovacuum_enabled = off)")
-    with open_database(queue.url, size=CONNECTIONS) as database:
+    with open_database(queue.url, size=CONNECTIONS, prepared=request.param) as database:
         events = PostgresEvents(database, owner="w1", start_id=uuid4(), lease_seconds=60, batch_bytes=BATCH_BYTES)
         with every_connection(database):
             pass
@@ -81,3 +84,46 @@ def test_a_column_may_get_another_type_under_a_busy_daemon(
     for _ in range(2 * CONNECTIONS):
         queue.produce_many(1)
         assert a_batch(events) == 1
+
+
+@pytest.mark.parametrize("warm", [True], indirect=True)
+def test_a_claim_within_a_quota_is_lost_once_per_connection_and_comes_again(
+    queue: EventTable, warm: tuple[Database, PostgresEvents]
+) -> None:
+    """In a transaction a refused plan cannot be made again: an outage of a moment, after which it is."""
+    _, events = warm
+    events.put_quota("article", 100, None)
+    limited = replace(order(LIMIT, floor=0), entity_type="article")
+    for _ in range(CONNECTIONS):
+        events.claim_within_quota(limited)
+    queue.connection.execute("alter table search_outbox_events alter column routing type varchar(600)")
+    queue.produce_many(1)
+    refused = 0
+    for _ in range(CONNECTIONS + 1):
+        try:
+            claimed = events.claim_within_quota(replace(limited, token=uuid4()))
+            break
+        except DatabaseDown:
+            refused += 1
+    assert (refused, len(claimed.events)) == (CONNECTIONS, 1)
+
+
+@pytest.mark.parametrize("warm", [True], indirect=True)
+def test_each_statement_of_a_batch_is_planned_once(warm: tuple[Database, PostgresEvents]) -> None:
+    database, _ = warm
+    with every_connection(database) as connections:
+        for connection in connections:
+            rows = connection.execute(
+                "select custom_plans, generic_plans > 1 from pg_prepared_statements"
+                " where statement like '%search_outbox_events%' and statement not like '%pg_prepared%'"
+            ).fetchall()
+            assert len(rows) >= 3  # claim, newer deletes, settle
+            assert set(rows) == {(0, True)}
+
+
+@pytest.mark.parametrize("warm", [False], indirect=True)
+def test_nothing_is_prepared_where_it_is_switched_off(warm: tuple[Database, PostgresEvents]) -> None:
+    database, _ = warm
+    with database.connection() as connection:
+        assert connection.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
+        assert connection.execute("show enable_seqscan").fetchone() == ("on",)

@@ -11,8 +11,8 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import PooledAddress
 from outbox.ports import Level
-from outbox.store.pool import Database
-from outbox.store.pooler import ear, is_between, shares_sessions
+from outbox.store.pool import Database, is_between
+from outbox.store.pooler import ear, shares_sessions
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import Outbox as Command
 from tests.fixtures.desks import Examine
@@ -57,7 +57,7 @@ def test_a_pooler_in_session_mode_keeps_sessions_apart(postgres_url: str) -> Non
 
 
 def test_two_clients_that_prepare_may_run_each_others_statements(pgbouncer: Pgbouncer, pooled: str) -> None:
-    """One reason why the pool prepares nothing: psycopg gives names by counting, and the session is anybody's."""
+    """Why nothing is prepared behind one: psycopg gives names by counting, and the session is anybody's."""
     found = "yours" if pgbouncer.names_statements else "mine"
     with connected(pooled) as one, connected(pooled) as other:
         with one.transaction():
@@ -68,8 +68,9 @@ def test_two_clients_that_prepare_may_run_each_others_statements(pgbouncer: Pgbo
             assert other.execute("select 'yours'").fetchone() == (found,)
 
 
-def test_the_pool_leaves_no_statement_in_a_session(pooled: str) -> None:
-    pool = Database(pooled, size=1)
+@pytest.mark.parametrize("prepared", [False, True])
+def test_the_pool_leaves_nothing_in_a_session(pooled: str, prepared: bool) -> None:
+    pool = Database(pooled, size=1, prepared=prepared)
     pool.open()
     for _ in range(10):
         with pool.connection() as connection:

@@ -18,7 +18,7 @@ from tests.nemesis.schedule import PlannedAct
 BACKENDS = "select count(*) from pg_stat_activity where application_name like 'outbox-%%'"
 TERMINATE = """
 select count(pg_terminate_backend(pid)) from pg_stat_activity
- where application_name in ('outbox-lanes', 'outbox-heartbeat') and random() <= %s
+ where application_name in ('outbox-lanes', 'outbox-documents', 'outbox-heartbeat') and random() <= %s
 """
 IN_FLIGHT = "select count(*), coalesce(sum(cardinality(ids)), 0) from search_outbox_leases"
 # Longer than a request may take (2.1 s): a stalled one has timed out by then.

@@ -111,7 +111,7 @@ HELD = {
     ),
     "No state is left in a database session": (
         "integration/test_pgbouncer.py::two_daemons_project_behind_it_and_leave_nothing_in_a_session",
-        "integration/test_pgbouncer.py::the_pool_leaves_no_statement_in_a_session",
+        "integration/test_pgbouncer.py::the_pool_leaves_nothing_in_a_session",
         "integration/test_grown_table.py::a_column_may_get_another_type_under_a_busy_daemon",
     ),
     "No index uses a column": ("integration/test_hot_path_guards.py::the_daemons_own_claims_are_hot_updates",),
