@@ -30,6 +30,7 @@ MINUTES: Final = {
     "profile": 3,
     "products": 9,
     "kafka": 12,
+    "database_cost": 6,
 }
 Found = dict[str, Any]
 

@@ -112,7 +112,11 @@ HELD = {
     "No state is left in a database session": (
         "integration/test_pgbouncer.py::two_daemons_project_behind_it_and_leave_nothing_in_a_session",
         "integration/test_pgbouncer.py::the_pool_leaves_nothing_in_a_session",
+    ),
+    "No plan is kept": (
+        "integration/test_grown_table.py::no_plan_of_the_empty_table_is_used_once_it_has_grown",
         "integration/test_grown_table.py::a_column_may_get_another_type_under_a_busy_daemon",
+        "integration/test_grown_table.py::each_statement_of_a_batch_is_planned_once",
     ),
     "No index uses a column": ("integration/test_hot_path_guards.py::the_daemons_own_claims_are_hot_updates",),
     "No claim or reclaim judges attempts": (
