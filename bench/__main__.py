@@ -34,7 +34,7 @@ NAMES = (
     "parallel",
 )
 # These take longer, or need more than the two servers, or others.
-MORE = ("drain_matrix", "profile", "products", "kafka", "database_cost")
+MORE = ("drain_matrix", "profile", "products", "kafka", "database_cost", "latency_at")
 app = typer.Typer(add_completion=False, help=__doc__)
 
 

@@ -31,6 +31,7 @@ MINUTES: Final = {
     "products": 9,
     "kafka": 12,
     "database_cost": 6,
+    "latency_at": 30,
 }
 Found = dict[str, Any]
 
