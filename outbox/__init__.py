@@ -1,5 +1,7 @@
 """Transactional-outbox projector: PostgreSQL rows become Elasticsearch documents."""
 
+import os
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -7,6 +9,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["AsyncOutbox", "Outbox", "__version__"]
+
+if os.path.exists(f"{__path__[0]}.py"):  # noqa: PTH110  (one call, at each import of everything)
+    warnings.warn(
+        "The package `outbox` is installed beside `outbox-projector`, and `import outbox` finds the latter."
+        " Use an environment for each.",
+        stacklevel=2,
+    )
 
 
 def __getattr__(name: str) -> object:

@@ -1,6 +1,7 @@
 """Wires what checks Elasticsearch for people: the target indexes, and the doctor, which checks everything."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 
@@ -13,6 +14,7 @@ from outbox.kafka.connector_settings import connector_check, connector_plan
 from outbox.kafka.findings import StreamExam
 from outbox.ops.doctor.database import DoctorSettings, replica
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
+from outbox.ops.doctor.namesakes import namesakes
 from outbox.ops.doctor.transport import LoginAddresses, transport
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
@@ -86,6 +88,7 @@ def _doctor(
         connector=_connector(settings, connect_url),
         transport=lambda: transport(_addresses(settings)),
         replica=_replica(settings, database),
+        names=lambda: namesakes([*sys.path, "."]),
     )
 
 

@@ -32,7 +32,13 @@ for part in projector console; do
   install -d -m 0750 -g outbox-$part-secrets /etc/outbox/$part
 done
 install -d -m 0700 /etc/outbox/migrate /etc/outbox/operator
+/opt/outbox/bin/python -m compileall -q /opt/outbox/lib  # the units may not write it
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+"""
+PRERM = """\
+#!/bin/sh
+set -e
+find /opt/outbox -type d -name __pycache__ -prune -exec rm -rf {} +
 """
 POSTRM = """\
 #!/bin/sh
@@ -63,7 +69,7 @@ def build(tree: Path, wheel: Path, version: str, scratch: Path, dist: Path) -> P
     control.mkdir()
     (control / "control").write_text(CONTROL.format(version=version, architecture=architecture, python=PYTHON))
     (control / "conffiles").write_text("/etc/outbox/outbox.env\n/etc/outbox/articles.env\n")
-    for name, text in (("postinst", POSTINST), ("postrm", POSTRM)):
+    for name, text in (("postinst", POSTINST), ("prerm", PRERM), ("postrm", POSTRM)):
         (control / name).write_text(text)
         (control / name).chmod(0o755)
     target = dist / f"outbox-projector_{version}-1_{architecture}.deb"

@@ -40,9 +40,11 @@ class Doctor:
     connector: Callable[[], Iterable[Finding]] = tuple  # where Kafka Connect is to be asked
     transport: Callable[[], Iterable[Finding]] = tuple  # which logins leave this machine in clear
     replica: Callable[[], Iterable[Finding]] = tuple  # where comparisons read one
+    names: Callable[[], Iterable[Finding]] = tuple  # other modules called outbox
 
     def examine(self) -> Iterator[Finding]:
         """All findings, one after the other as they are made; what cannot be checked is reported, not skipped."""
+        yield from guarded("names", self.names)
         yield from guarded("transport", self.transport)
         reached = yield from self._database()
         yield from guarded("kafka", self.stream)
