@@ -16,7 +16,8 @@ _VERSIONS_PER_REQUEST: Final = 1000
 
 
 class IndexRefused(OutboxError):
-    """The search server refused to create the index. Grant what docs/security.md lists for an administrator."""
+    """The search server refused to create the index. Correct the mappings or settings that it names, or grant what
+    docs/security.md lists for an administrator."""
 
 
 class IndexExists(OutboxError):

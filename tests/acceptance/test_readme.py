@@ -21,6 +21,7 @@ from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # The other ways to write an event, over the tables of the README.
 PRODUCERS = (ROOT / "docs" / "producers.md").read_text(encoding="utf-8")
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 # Articles that are there before the reader begins, each with a comment. With a million, 82 s in all on two busy cores:
 # 63 s are `outbox backfill`.
 ROWS = int(os.environ.get("OUTBOX_TEST_README_ROWS", "20000"))
@@ -30,7 +31,7 @@ BLOCK = re.compile(r"^```(\w+) test=([\w-]+)( background)?\n(.*?)^```$", re.DOTA
 
 def blocks(name: str) -> list[tuple[str, bool, str]]:
     """Language, whether it runs beside the others, and text of every block of this test, in order."""
-    return [(m[1], bool(m[3]), m[4]) for m in BLOCK.finditer(README + PRODUCERS) if m[2] == name]
+    return [(m[1], bool(m[3]), m[4]) for m in BLOCK.finditer(README + PRODUCERS + TUTORIAL) if m[2] == name]
 
 
 @pytest.fixture
@@ -51,10 +52,10 @@ def environment(
     }
 
 
-def shell(text: str, environment: dict[str, str]) -> str:
+def shell(text: str, environment: dict[str, str], folder: Path = ROOT) -> str:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
-        cwd=ROOT,
+        cwd=folder,
         env=clean_environment(environment),
         capture_output=True,
         text=True,
@@ -97,6 +98,29 @@ def test_your_own_table_is_plugged_in_by_the_readme_alone(
     assert es.count(index=index, query={"match": {"comments": "read"}})["count"] == ROWS
     for id in ("note:3", "note:4"):
         eventually(lambda id=id: es.exists(index=index, id=id), what=id)  # type: ignore[misc]
+
+
+def test_the_tutorial_goes_from_an_empty_database_to_a_searchable_shop(
+    start_process: StartProcess, environment: dict[str, str], es: Elasticsearch, tmp_path: Path
+) -> None:
+    environment |= {"USER": "reader", "PYTHONPATH": str(ROOT)}
+    said: list[str] = []
+    for language, background, text in blocks("tutorial"):
+        if background:
+            start_process(["bash", "-c", f"exec {text.strip()}"], **environment).wait_for_line("worker.started")
+        elif language == "sql":
+            with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
+                connection.execute(text.encode())
+        else:
+            said.append(shell(text, environment, tmp_path))
+    failures, searched = said[2], said[4]
+    assert "es_rejected_document" in failures
+    promised = json.loads(re.search(r"```json\n(.*?)```", TUTORIAL, re.DOTALL)[1])  # type: ignore[index]
+    assert json.loads(searched.splitlines()[-1]) == promised
+    assert es.count(index=environment["ELASTIC_INDEX"])["count"] == 3
+    with psycopg.connect(environment["DATABASE_URL"]) as connection:
+        left = connection.execute("select count(*) from search_outbox_events where status <> 'done'").fetchone()
+    assert left == (0,)
 
 
 def test_the_library_example_runs_as_it_stands(database: str, capsys: pytest.CaptureFixture[str]) -> None:
