@@ -53,7 +53,7 @@ def all_keys() -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Provocation:
     """What makes these fire, and what ends them; `how` is real where a daemon is in that state."""
 
     keys: tuple[str, ...]
@@ -76,11 +76,11 @@ class Seen:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def play(self, steps: list[Step]) -> Figures:
+    def play(self, steps: list[Provocation]) -> Figures:
         """For each alert how it was made to fire, and the seconds until it fired and until it ended."""
         return {name: found for step in steps for name, found in self._play(step).items()}
 
-    def _play(self, step: Step) -> Figures:
+    def _play(self, step: Provocation) -> Figures:
         figures: Figures = {name: {"how": step.how} for name in step.keys}
         self.fired = set(self.active)
         step.act()
@@ -90,7 +90,7 @@ class Seen:
         say(f"   {figures}")
         return figures
 
-    def _await(self, step: Step, figures: Figures, word: str, probe: Callable[[str], bool]) -> None:
+    def _await(self, step: Provocation, figures: Figures, word: str, probe: Callable[[str], bool]) -> None:
         began = time.monotonic()
         open_ = set(step.keys)
 

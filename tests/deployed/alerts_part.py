@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from tests.deployed import compose, scenario
-from tests.deployed.alerting import ALTERED, REAL, Seen, Step, alerting, all_keys, judged
+from tests.deployed.alerting import ALTERED, REAL, Seen, Provocation, alerting, all_keys, judged
 from tests.deployed.compose import BY, INFRA, PROJECT, Compose
 from tests.deployed.engine import docker_engine
 from tests.deployed.scenario import Figures, Versions, execute
@@ -50,11 +50,11 @@ class Table:
         self._stack, self._seen, self._docker = stack, seen, stack.engine.docker
         [self._projector] = stack.projectors()
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Provocation]:
         return [
             # Of the sample, whose last event the mapping refuses.
-            Step(("OutboxFailedEvents",), REAL, lambda: None, self._flush),
-            Step(
+            Provocation(("OutboxFailedEvents",), REAL, lambda: None, self._flush),
+            Provocation(
                 (
                     "OutboxFreshnessBurn critical 1h",
                     "OutboxFreshnessBurn critical 6h",
@@ -65,17 +65,21 @@ class Table:
                 self._many_in_time,
                 420,
             ),
-            Step(("OutboxOldestAge warning", "OutboxOldestAge critical"), REAL, self._old, self._resume),
-            Step(("OutboxPaused", "OutboxLagNotFalling"), REAL, self._backlog, self._resume),
-            Step(("OutboxStuck",), REAL, self._killed, self._resume),
-            Step(("OutboxStalled", "OutboxElasticsearchFailing"), REAL, self._search_frozen, self._search_thawed),
-            Step(("OutboxFailureBurst",), REAL, lambda: execute(self._stack, BROKEN)),
-            Step(("OutboxBrakeOn",), REAL, lambda: None, self._let_fail),
-            Step(("OutboxReplayFailingAgain", "OutboxWebhookFailing"), REAL, lambda: compose.replay(self._stack)),
-            Step(("OutboxIndexAhead",), REAL, self._ahead),
-            Step(("OutboxInstanceDown", "OutboxDown"), REAL, self._stopped, self._started),
-            Step(("OutboxConsoleRefusals",), REAL, compose.wrong_tokens),
-            Step(
+            Provocation(("OutboxOldestAge warning", "OutboxOldestAge critical"), REAL, self._old, self._resume),
+            Provocation(("OutboxPaused", "OutboxLagNotFalling"), REAL, self._backlog, self._resume),
+            Provocation(("OutboxStuck",), REAL, self._killed, self._resume),
+            Provocation(
+                ("OutboxStalled", "OutboxElasticsearchFailing"), REAL, self._search_frozen, self._search_thawed
+            ),
+            Provocation(("OutboxFailureBurst",), REAL, lambda: execute(self._stack, BROKEN)),
+            Provocation(("OutboxBrakeOn",), REAL, lambda: None, self._let_fail),
+            Provocation(
+                ("OutboxReplayFailingAgain", "OutboxWebhookFailing"), REAL, lambda: compose.replay(self._stack)
+            ),
+            Provocation(("OutboxIndexAhead",), REAL, self._ahead),
+            Provocation(("OutboxInstanceDown", "OutboxDown"), REAL, self._stopped, self._started),
+            Provocation(("OutboxConsoleRefusals",), REAL, compose.wrong_tokens),
+            Provocation(
                 ("OutboxSamplerStale",),
                 REAL,
                 lambda: self._servers("pause", "db"),
@@ -165,7 +169,7 @@ def play_stream(stack: Compose, figures: Figures) -> None:
     """What only a deployment with Kafka has."""
     with alerting(stack.engine, PROJECT, IMAGE) as seen:
         steps = [
-            Step(
+            Provocation(
                 ("OutboxSlotInactive",),
                 REAL,
                 lambda: stack.compose("stop", "connect"),
@@ -188,6 +192,6 @@ def play_stream(stack: Compose, figures: Figures) -> None:
         _check(figures, STREAM)
 
 
-def _altered(seen: Seen, names: tuple[str, ...], series: str, **change: float) -> Step:
+def _altered(seen: Seen, names: tuple[str, ...], series: str, **change: float) -> Provocation:
     alteration = {"series": f"outbox_{series}", **change}
-    return Step(names, ALTERED, lambda: seen.alter(alteration), seen.alter, 480)
+    return Provocation(names, ALTERED, lambda: seen.alter(alteration), seen.alter, 480)

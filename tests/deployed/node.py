@@ -31,7 +31,7 @@ PACKAGES = ("containerd", "containernetworking-plugins")
 DOMAIN = "cluster.local"
 
 
-class Node:
+class PodNode:
     def __init__(self, folder: Path, place: Path, names: "Names") -> None:
         self.names = names
         self._socket = place / "containerd.sock"
@@ -71,7 +71,7 @@ def exported(engine: Engine, folder: Path, names: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def node(server: ApiServer, folder: Path) -> Iterator[Node]:
+def node(server: ApiServer, folder: Path) -> Iterator[PodNode]:
     """Ready for pods. Its traffic stays on a bridge of its own, without a way out."""
     require_root("a node that runs pods")
     if (CONTROL_GROUPS / "memory" / KUBEPODS).exists() or (CONTROL_GROUPS / KUBEPODS).exists():
@@ -99,19 +99,19 @@ def node(server: ApiServer, folder: Path) -> Iterator[Node]:
         for path in set(OUTSIDE) - before:
             with suppress(OSError):
                 shutil.rmtree(path)
-        left = traces(folder, spaces)
+        left = traces(server.folder, spaces)
         if left:
             raise DeploymentFailed(f"left behind: {left}")
 
 
-def traces(folder: Path, spaces: frozenset[str] = frozenset()) -> list[str]:
+def traces(place: Path, spaces: frozenset[str] = frozenset()) -> list[str]:
     """What of a node is still there."""
-    found = [f"mount {place}" for place in _mounts(folder)]
+    found = [f"mount {mount}" for mount in _mounts(place)]
     found += [f"interface {BRIDGE}"] if Path("/sys/class/net", BRIDGE).exists() else []
     found += [f"rule {line}" for line in ask("iptables-save").splitlines() if BRIDGE in line]
     found += [f"control group {path}" for path in _groups()]
     found += [f"network namespace {name}" for name in _spaces() - spaces]
-    return found + [f"process {pid}" for pid in _processes(folder)]
+    return found + [f"process {pid}" for pid in _processes(place)]
 
 
 # The network
@@ -187,7 +187,7 @@ class Names:
 
 
 @contextmanager
-def _containerd(place: Path, folder: Path, names: Names) -> Iterator[Node]:
+def _containerd(place: Path, folder: Path, names: Names) -> Iterator[PodNode]:
     programs = fetch_programs(folder, PACKAGES)
     network = {"type": "bridge", "bridge": BRIDGE, "isGateway": True, "ipMasq": False}
     network["ipam"] = {"type": "host-local", "dataDir": str(place / "addresses"), "ranges": [[{"subnet": PODS}]]}
@@ -210,7 +210,7 @@ def _containerd(place: Path, folder: Path, names: Names) -> Iterator[Node]:
         "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n"
         f"BinaryName = '{runc}'\nSystemdCgroup = false\n"
     )
-    made = Node(folder, place, names)
+    made = PodNode(folder, place, names)
     path = f"{programs / 'usr/bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
     with running(place, programs / "usr/bin/containerd", "--config", str(place / "containerd.toml"), path=path):
         await_until(lambda: made.answers, f"containerd ({place / 'containerd.log'})", 60)
@@ -221,7 +221,7 @@ def _containerd(place: Path, folder: Path, names: Names) -> Iterator[Node]:
             _ended(made)
 
 
-def _imported(made: Node, folder: Path) -> None:
+def _imported(made: PodNode, folder: Path) -> None:
     for identity in sorted((folder / "images").glob("*.id")):
         archive = identity.with_suffix(".tar")
         if not archive.exists():
@@ -241,7 +241,7 @@ def _stamp(folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def _kubelet(server: ApiServer, folder: Path, made: Node) -> Iterator[None]:
+def _kubelet(server: ApiServer, folder: Path, made: PodNode) -> Iterator[None]:
     place = server.folder
     (place / "resolv.conf").write_text("")
     configuration = {
@@ -277,7 +277,7 @@ def _kubelet(server: ApiServer, folder: Path, made: Node) -> Iterator[None]:
 # Taking down
 
 
-def _emptied(server: ApiServer, made: Node) -> None:
+def _emptied(server: ApiServer, made: PodNode) -> None:
     """While the kubelet runs, it unmounts what it mounted and lets containerd take the interfaces down."""
     with suppress(DeploymentFailed):
         for kind in ("deployments,jobs", "pods"):
@@ -285,7 +285,7 @@ def _emptied(server: ApiServer, made: Node) -> None:
         await_until(lambda: not made.processes(), "the pods are gone", 60)
 
 
-def _ended(made: Node) -> None:
+def _ended(made: PodNode) -> None:
     """What a kubelet that failed did not end."""
     for container, pid in made.processes().items():
         with suppress(ProcessLookupError):
@@ -309,9 +309,9 @@ def _clean(place: Path, spaces: frozenset[str]) -> None:
             path.rmdir()
 
 
-def _mounts(folder: Path) -> list[str]:
-    places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    return [place for place in places if place.startswith(f"{folder}/")]
+def _mounts(place: Path) -> list[str]:
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [mount for mount in mounts if mount.startswith(f"{place}/")]
 
 
 def _spaces() -> frozenset[str]:

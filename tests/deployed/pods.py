@@ -16,7 +16,7 @@ from elasticsearch import Elasticsearch
 from labs.client import connect
 from tests.deployed import scenario
 from tests.deployed.cluster import NODE, ApiServer
-from tests.deployed.node import PODS, Node
+from tests.deployed.node import PODS, PodNode
 from tests.deployed.scenario import Figures
 from tests.deployed.shell import ROOT, DeploymentFailed, await_until, run, say
 from tests.fixtures.helm import KUBERNETES
@@ -49,7 +49,7 @@ def restrict(server: ApiServer, namespace: str) -> None:
 class Servers:
     """PostgreSQL, an Elasticsearch with TLS and keys for the production overlay, and one without for that of dev."""
 
-    def __init__(self, server: ApiServer, node: Node, folder: Path) -> None:
+    def __init__(self, server: ApiServer, node: PodNode, folder: Path) -> None:
         self.api, self.node = server, node
         self.password = secrets.token_hex(8)
         authority = Authority.made(folder / "authority")
@@ -183,7 +183,7 @@ def _restarted(api: ApiServer, namespace: str, pod: str, before: int) -> bool:
     return bool(status["restartCount"] > before and status["ready"])
 
 
-def _process(node: Node, api: ApiServer, namespace: str, pod: str) -> int:
+def _process(node: PodNode, api: ApiServer, namespace: str, pod: str) -> int:
     container = _status(api, namespace, pod)["containerID"].removeprefix("containerd://")
     return node.processes()[container]
 
@@ -373,7 +373,7 @@ class Production:
         """The node, in the middle of a rebuild: the budget keeps one projector, the rebuild is resumed."""
         rebuild = ["rebuild", "--yes", "--by", "deployed"]
         self.begin("rebuild", [*rebuild, "--rate", "100"], "outbox-administrator", settings=True)
-        await_until(lambda: "copying" in self.operator("rebuild", "--status"), "the rebuild copies", 60)
+        await_until(lambda: "backfilling" in self.operator("rebuild", "--status"), "the rebuild copies", 60)
         selector = "--pod-selector=app.kubernetes.io/name=outbox"
         drain = ("drain", NODE, selector, "--delete-emptydir-data", "--force")
         told = self.api.kubectl(*drain, "--timeout=15s", check=False)

@@ -31,11 +31,11 @@ RATE = 40.0
 LARGEST_PAGE = 10_000
 
 
-class Database(Protocol):
+class OwnedDatabase(Protocol):
     database_url: str  # of the owner, from here
 
 
-class Site(Database, Protocol):
+class Site(OwnedDatabase, Protocol):
     """One deployment, as people handle it."""
 
     index: str
@@ -93,7 +93,7 @@ def prepare(site: Site) -> None:
     site.owner("attach", "--from-view", "--yes")
 
 
-def execute(site: Database, *statements: str) -> list[int]:
+def execute(site: OwnedDatabase, *statements: str) -> list[int]:
     with psycopg.connect(site.database_url, autocommit=True, connect_timeout=5) as connection:
         return [connection.execute(statement.encode()).rowcount for statement in statements]
 
