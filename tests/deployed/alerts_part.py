@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from tests.deployed import compose, scenario
-from tests.deployed.alerting import ALTERED, REAL, Seen, Provocation, alerting, all_keys, judged
+from tests.deployed.alerting import ALTERED, REAL, Provocation, Seen, alerting, all_keys, judged
 from tests.deployed.compose import BY, INFRA, PROJECT, Compose
 from tests.deployed.engine import docker_engine
 from tests.deployed.scenario import Figures, Versions, execute

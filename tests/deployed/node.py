@@ -1,5 +1,6 @@
 """Owns one node that runs pods: containerd, a bridge, names, a kubelet; and that nothing of them is left at the end."""
 
+import json
 import os
 import shutil
 import signal
@@ -109,7 +110,7 @@ def traces(place: Path, spaces: frozenset[str] = frozenset()) -> list[str]:
     found = [f"mount {mount}" for mount in _mounts(place)]
     found += [f"interface {BRIDGE}"] if Path("/sys/class/net", BRIDGE).exists() else []
     found += [f"rule {line}" for line in ask("iptables-save").splitlines() if BRIDGE in line]
-    found += [f"control group {path}" for path in _groups()]
+    found += [f"control group {path}" for path in _groups() if path.name == KUBEPODS]
     found += [f"network namespace {name}" for name in _spaces() - spaces]
     return found + [f"process {pid}" for pid in _processes(place)]
 
@@ -193,7 +194,7 @@ def _containerd(place: Path, folder: Path, names: Names) -> Iterator[PodNode]:
     network["ipam"] = {"type": "host-local", "dataDir": str(place / "addresses"), "ranges": [[{"subnet": PODS}]]}
     (place / "net.d").mkdir()
     configured = {"cniVersion": "1.0.0", "name": BRIDGE, "plugins": [network]}
-    (place / "net.d" / "pods.conflist").write_text(yaml.safe_dump(configured, default_flow_style=True, width=10**6))
+    (place / "net.d" / "pods.conflist").write_text(json.dumps(configured))
     runc = shutil.which("runc") or "/usr/sbin/runc"
     (place / "containerd.toml").write_text(
         "version = 3\n"

@@ -66,7 +66,7 @@ class Servers:
         self._apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "elasticsearch"}, "stringData": data})
         for made in (self._postgres(), self._elasticsearch("elasticsearch", True), self._elasticsearch("plain", False)):
             self._apply(made)
-        self.api.kubectl("-n", SERVERS, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=240s", limit=260)
+        self.api.kubectl("-n", SERVERS, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=480s", limit=500)
         for name, pod in (("postgresql", "postgresql"), ("elasticsearch", "elasticsearch")):
             self.node.names.give(f"{name}.{NAMESPACE}", self.address(pod))
         self.node.names.give("elasticsearch.outbox-dev", self.address("plain"))
@@ -89,7 +89,7 @@ class Servers:
             "discovery.type": "single-node",
             "cluster.routing.allocation.disk.threshold_enabled": "false",
             "xpack.ml.enabled": "false",
-            "ES_JAVA_OPTS": "-Xms512m -Xmx512m",
+            "ES_JAVA_OPTS": "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1",
             "xpack.security.enabled": str(secured).lower(),
         }
         mounts: dict[str, Any] = {f"{HOME}/data": {"emptyDir": {}}}
