@@ -16,7 +16,7 @@ import yaml
 from tests.deployed import golang
 from tests.deployed.cluster import NODE, ApiServer, running
 from tests.deployed.debian import fetch_programs, install, require_root
-from tests.deployed.engine import Engine
+from tests.deployed.engine import FORWARD, Engine
 from tests.deployed.shell import DeploymentFailed, MissingSoftware, ask, await_until, run, say
 
 BRIDGE = "outbox-deployed"
@@ -122,6 +122,7 @@ def traces(place: Path, spaces: frozenset[str] = frozenset()) -> list[str]:
 def _bridge() -> Iterator[None]:
     """Pods meet on it, and this machine is on it. Another engine's rules may forbid what is forwarded."""
     rule = ("FORWARD", "-i", BRIDGE, "-o", BRIDGE, "-j", "ACCEPT")
+    forward = FORWARD.read_text()  # the plugin of the bridge switches it on
     run("ip", "link", "add", BRIDGE, "type", "bridge")
     try:
         run("ip", "address", "add", f"{GATEWAY}/24", "dev", BRIDGE)
@@ -130,11 +131,12 @@ def _bridge() -> Iterator[None]:
         try:
             yield
         finally:
-            run("iptables", "-D", *rule)
+            ask("iptables", "-D", *rule)
     finally:
         for link in Path("/sys/class/net", BRIDGE, "brif").glob("*"):
             ask("ip", "link", "delete", link.name)
-        run("ip", "link", "delete", BRIDGE)
+        ask("ip", "link", "delete", BRIDGE)
+        FORWARD.write_text(forward)
 
 
 class Names:
