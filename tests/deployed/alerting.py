@@ -83,15 +83,17 @@ class Seen:
     def _play(self, step: Provocation) -> Figures:
         figures: Figures = {name: {"how": step.how} for name in step.keys}
         self.fired = set(self.active)
-        step.act()
-        self._await(step, figures, "fired_seconds", lambda name: name in self.fired)
-        step.undo()
-        self._await(step, figures, "ended_seconds", lambda name: name not in self.active)
+        self._await(step, step.act, figures, "fired_seconds", lambda name: name in self.fired)
+        self._await(step, step.undo, figures, "ended_seconds", lambda name: name not in self.active)
         say(f"   {figures}")
         return figures
 
-    def _await(self, step: Provocation, figures: Figures, word: str, probe: Callable[[str], bool]) -> None:
+    @staticmethod
+    def _await(
+        step: Provocation, act: Callable[[], object], figures: Figures, word: str, probe: Callable[[str], bool]
+    ) -> None:
         began = time.monotonic()
+        act()
         open_ = set(step.keys)
 
         def one_more() -> bool:

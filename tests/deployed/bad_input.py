@@ -93,7 +93,7 @@ class Dev:
         logs = [self.kubectl("logs", f"job/{name}").strip().splitlines()[-1] for name in ("first", "second")]
         change = "alter role search_outbox_projector login password '{}'"
         scenario.execute(self, change.format(self.servers.password))
-        return " | ".join(logs)[:300]
+        return " | ".join(log[:60] for log in logs)
 
     def older_schema(self) -> str:
         script = run(ROOT / ".venv" / "bin" / "outbox", "migrate", "sql", "--back-to", OLDER)
