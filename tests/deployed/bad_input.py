@@ -126,7 +126,7 @@ class Dev:
 
     def too_little_memory(self) -> str:
         self.kubectl("set", "resources", DEPLOYMENT, f"--limits=memory={SMALL}", f"--requests=memory={SMALL}")
-        said = self._said(r"OOMKilled.*")
+        said = self._said(r"the memory limit is .*")
         self.kubectl("rollout", "undo", DEPLOYMENT)
         self.kubectl("rollout", "status", DEPLOYMENT, "--timeout=120s")
         return said

@@ -31,6 +31,7 @@ DATABASE = "app"
 OWNER = "app_owner"
 CHANGES = 1000
 GRACE_SECONDS = 35
+REQUEST_SECONDS = 120  # for a server on a busy machine
 PROJECTORS = "app.kubernetes.io/component=projector"
 HOME = "/usr/share/elasticsearch"
 SECURITY = {
@@ -129,7 +130,12 @@ class Servers:
         return f"https://{self.address('elasticsearch')}:9200"
 
     def admin(self) -> Elasticsearch:
-        return connect(self.elastic_url, basic_auth=("admin", self.password), ca_certs=str(self.certificate))
+        return connect(
+            self.elastic_url,
+            basic_auth=("admin", self.password),
+            ca_certs=str(self.certificate),
+            request_timeout=REQUEST_SECONDS,
+        )
 
     def kill(self, pod: str, sign: int) -> None:
         """Its process; the kubelet starts the container again, with the same address and data."""
