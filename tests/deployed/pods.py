@@ -419,6 +419,7 @@ def play(servers: Servers, folder: Path, figures: Figures) -> None:
     figures["production"] = site.install()
     say(f"   overlay production: {figures['production']}")
     scenario.prepare(site)
+    site.start()  # the overlay leaves the number to KEDA
     scenario.play(
         site,
         figures,
