@@ -93,7 +93,8 @@ class Table:
         ]
 
     def _servers(self, word: str, service: str) -> None:
-        self._stack.compose(word, service)
+        """More than once: a control group whose processes are busy may not freeze at the first try."""
+        await_until(lambda: (self._stack.compose(word, service), True), f"{word} of {service}", 60)
 
     def _pause(self) -> None:
         self._stack.operator("pause", *BY)
