@@ -9,7 +9,7 @@ from tests.deployed.alerting import ALTERED, REAL, Provocation, Seen, alerting, 
 from tests.deployed.compose import BY, INFRA, PROJECT, Compose
 from tests.deployed.engine import docker_engine
 from tests.deployed.scenario import Figures, Versions, execute
-from tests.deployed.shell import DeploymentFailed
+from tests.deployed.shell import DeploymentFailed, await_until
 
 IMAGE = "outbox-projector:0.1.0"
 # The shipped files have no webhook; at this address nobody answers one.
