@@ -9,16 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.deployed import docker_part, kubernetes_part, systemd_part, testcontainers_part
+from tests.deployed import alerts_part, docker_part, kubernetes_part, systemd_part, testcontainers_part
 from tests.deployed.record import Outcome, record, save
 from tests.deployed.shell import ROOT, DeploymentFailed, MissingSoftware, say
 
 PARTS = {
-    "docker": (docker_part.play, "docker-compose.infra.yml: scenario, dashboards, alerts"),
-    "kafka": (docker_part.play_kafka, "with docker-compose.kafka.yml: the events go through the log and Kafka"),
+    "docker": (docker_part.play, "docker-compose.infra.yml: scenario, dashboards"),
+    "alerts": (alerts_part.play, "each alert of the rules fires and ends once, in a real Alertmanager"),
+    "kafka": (
+        docker_part.play_kafka,
+        "with docker-compose.kafka.yml: events go through the log and Kafka; its alerts",
+    ),
     "testcontainers": (testcontainers_part.play, "tests/contract and tests/integration on servers of the engine"),
     "systemd": (systemd_part.play, "the units under systemd as pid 1: hardening, credentials, watchdog"),
-    "kubernetes": (kubernetes_part.play, "every overlay before a real API server, restricted"),
+    "kubernetes": (kubernetes_part.play, "every overlay before a real API server, restricted; its pods on a node"),
     "chart": (kubernetes_part.play_chart, "helm renders the overlays' content, which the API server takes"),
 }
 LIMIT_SECONDS = 3600

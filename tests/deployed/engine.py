@@ -16,6 +16,7 @@ from tests.deployed.shell import DeploymentFailed, MissingSoftware, ask, await_u
 
 PROGRAMS = ("docker.io", "docker-cli", "docker-compose", "docker-buildx", "containerd", "containernetworking-plugins")
 FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
+BRIDGES = re.compile(r"docker0|br-[0-9a-f]{12}")
 TABLES = ("filter", "nat", "raw", "mangle")
 
 
@@ -173,4 +174,6 @@ def _clear(table: str) -> None:
 
 
 def _links() -> frozenset[str]:
-    return frozenset(path.name for path in Path("/sys/class/net").iterdir())
+    """Bridges of an engine, and what hangs on them: another program may make interfaces while this one runs."""
+    bridges = [path for path in Path("/sys/class/net").iterdir() if BRIDGES.fullmatch(path.name)]
+    return frozenset(link for path in bridges for link in (path.name, *(each.name for each in path.glob("brif/*"))))

@@ -24,8 +24,9 @@ BUILT = {
     "prom/alertmanager:v0.28.1": ("prometheus", "sid"),
     "apache/kafka:4.1.0": ("kafka", "trixie"),
     "outbox-connect:4.1.0": ("connect", "trixie"),
+    "outbox-pause:local": ("pause", "trixie"),
 }
-OURS = "outbox-connect:4.1.0"  # in no registry: its own Dockerfile builds it
+OURS = ("outbox-connect:4.1.0", "outbox-pause:local")  # in no registry
 MARK = "outbox.standin"
 
 
@@ -42,7 +43,7 @@ def _provide(engine: Engine, name: str, only_standins: bool) -> str:
             return "pulled"
         if mark == _checksum(name):
             return "stand-ins"
-    if not only_standins and name != OURS and _pulled(engine, name):
+    if not only_standins and name not in OURS and _pulled(engine, name):
         return "pulled"
     _build(engine, name)
     return "stand-ins"

@@ -2,13 +2,13 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import psycopg
+from elasticsearch import Elasticsearch
 
-from labs.client import connect
 from tests.deployed.shell import DeploymentFailed, await_until, say
 
 Figures = dict[str, Any]
@@ -31,13 +31,18 @@ RATE = 40.0
 LARGEST_PAGE = 10_000
 
 
-class Site(Protocol):
+class OwnedDatabase(Protocol):
+    database_url: str  # of the owner, from here
+
+
+class Site(OwnedDatabase, Protocol):
     """One deployment, as people handle it."""
 
-    database_url: str  # of the owner, from here
-    elastic_url: str
     index: str
     expected_failures: int
+
+    def client(self) -> Elasticsearch:
+        """Of its search server."""
 
     def owner(self, *arguments: str) -> str:
         """A command of the owner: attach."""
@@ -61,15 +66,20 @@ class Site(Protocol):
     def restart_search(self) -> None: ...
 
 
-def play(site: Site, figures: Figures) -> None:
+Step = Callable[[Any], Figures]
+
+
+def play(site: Site, figures: Figures, **more: Step) -> None:
+    """`more` is what only this deployment has."""
     for name, act in (
         ("a thousand changes", thousand_changes),
         ("search", _search),
-        ("roll under load", lambda s: _under_load(s, s.roll)),
-        ("kill -9 under load", lambda s: _under_load(s, s.kill)),
+        ("roll under load", lambda s: under_load(s, s.roll)),
+        ("kill -9 under load", lambda s: under_load(s, s.kill)),
         ("stop with a backlog", _stop_with_backlog),
-        ("PostgreSQL restarted under load", lambda s: _under_load(s, s.restart_database)),
-        ("search server restarted under load", lambda s: _under_load(s, s.restart_search)),
+        ("PostgreSQL restarted under load", lambda s: under_load(s, s.restart_database)),
+        ("search server restarted under load", lambda s: under_load(s, s.restart_search)),
+        *((name.replace("_", " "), act) for name, act in more.items()),
         ("nothing lost", _nothing_lost),
     ):
         began = time.monotonic()
@@ -83,7 +93,7 @@ def prepare(site: Site) -> None:
     site.owner("attach", "--from-view", "--yes")
 
 
-def execute(site: Site, *statements: str) -> list[int]:
+def execute(site: OwnedDatabase, *statements: str) -> list[int]:
     with psycopg.connect(site.database_url, autocommit=True, connect_timeout=5) as connection:
         return [connection.execute(statement.encode()).rowcount for statement in statements]
 
@@ -93,12 +103,12 @@ def thousand_changes(site: Site) -> Figures:
     if changed < 1000:
         raise DeploymentFailed(f"{changed} changes, not a thousand")
     began = time.monotonic()
-    _settled(site)
+    _wait(site)
     return {"changes": changed, "settled_seconds": round(time.monotonic() - began, 1), **_compare(site)}
 
 
 def _search(site: Site) -> Figures:
-    with connect(site.elastic_url) as client:
+    with site.client() as client:
         client.indices.refresh(index=site.index)
         found = client.search(index=site.index, q="title:again AND tags:note", size=0, track_total_hits=True)
     total = int(found["hits"]["total"]["value"])
@@ -109,14 +119,14 @@ def _search(site: Site) -> Figures:
     return {"found": total}
 
 
-def _under_load(site: Site, act: Any) -> Figures:
+def under_load(site: Site, act: Any) -> Figures:
     with load(site) as writer:
         time.sleep(2)
         began = time.monotonic()
         act()
         took = time.monotonic() - began
         time.sleep(2)
-    _settled(site)
+    _wait(site)
     return {"committed": writer.committed, "act_seconds": round(took, 1), **_compare(site)}
 
 
@@ -129,7 +139,7 @@ def _stop_with_backlog(site: Site) -> Figures:
         raise DeploymentFailed(f"stopped after {took:.1f} s, the limit is {STOP_LIMIT_SECONDS:.0f} s")
     execute(site, "update notes set price = price + 1 where id % 5 = 0")
     site.start()
-    _settled(site)
+    _wait(site)
     return {"stop_seconds": round(took, 1), **_compare(site)}
 
 
@@ -146,7 +156,13 @@ def _nothing_lost(site: Site) -> Figures:
     return {"events": events, "failed": failed, **_compare(site)}
 
 
-def _settled(site: Site) -> None:
+def settled(site: Site) -> Figures:
+    """When nothing is open any more."""
+    _wait(site)
+    return _compare(site)
+
+
+def _wait(site: Site) -> None:
     site.operator("wait", "--caught-up", "--timeout", "180")
 
 
@@ -166,7 +182,7 @@ def _rows(site: Site) -> set[tuple[str, str, float]]:
 
 
 def _documents(site: Site) -> set[tuple[str, str, float]]:
-    with connect(site.elastic_url) as client:
+    with site.client() as client:
         client.indices.refresh(index=site.index)
         query = {"match": {"tags": "note"}}
         hits = client.search(index=site.index, query=query, size=LARGEST_PAGE)["hits"]["hits"]

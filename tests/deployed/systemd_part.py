@@ -141,7 +141,7 @@ class Systemd:
     def __init__(self, machine: Machine, servers: compose.Compose) -> None:
         self.machine = machine
         self._servers = servers
-        self.database_url, self.elastic_url = servers.database_url, servers.elastic_url
+        self.database_url, self.client = servers.database_url, servers.client
 
     def owner(self, *arguments: str) -> str:
         return self._command("migrate", *arguments)

@@ -1,17 +1,25 @@
-"""scripts/deployed: what it keeps of a run, and that it has an image for every service that the compose files start."""
+"""scripts/deployed: what it keeps of a run, its images, and what it puts between real programs: names, quicker rules,
+an altered page."""
 
 import json
 import re
+import socket
+import struct
 from pathlib import Path
 
 import pytest
 
 from tests.deployed.__main__ import PARTS, main
+from tests.deployed.alerting import all_keys, key, quick
+from tests.deployed.alerts_part import STREAM
+from tests.deployed.altering import altered
 from tests.deployed.images import BUILT, STANDINS
+from tests.deployed.newcomer import SERVERS, SETTINGS
+from tests.deployed.node import Names
 from tests.deployed.record import Outcome, record, save
 from tests.deployed.shell import DeploymentFailed, run
 from tests.deployed.systemd_part import SECRETS
-from tests.fixtures.deployment import DEPLOY, ROOT, read_yaml
+from tests.fixtures.deployment import DEPLOY, ROOT, RULES, alerts, read_yaml
 from tests.fixtures.servers import ELASTICSEARCH_IMAGE, POSTGRES_IMAGE
 
 
@@ -74,3 +82,55 @@ def test_an_engine_without_compose_is_named(monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_command_that_hangs_ends_at_its_limit() -> None:
     with pytest.raises(DeploymentFailed, match="not done within"):
         run("sleep", "60", limit=0.2)
+
+
+def question(name: str, kind: int = 1) -> bytes:
+    labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
+    return struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">HH", kind, 1)
+
+
+def test_the_names_of_pods_have_their_addresses_and_no_others() -> None:
+    names = Names()
+    names.give("postgresql.outbox", "10.231.0.9")
+    reply = names.answer(question("postgresql.outbox.svc.cluster.local"))
+    assert reply[:2] == b"\0\7"
+    assert struct.unpack(">HHH", reply[2:8]) == (0x8580, 1, 1)
+    assert reply[-4:] == socket.inet_aton("10.231.0.9")
+    of_version_6 = names.answer(question("postgresql.outbox.svc.cluster.local", 28))
+    assert struct.unpack(">HHH", of_version_6[2:8]) == (0x8580, 1, 0)
+    unknown = names.answer(question("postgresql.other.svc.cluster.local"))
+    assert struct.unpack(">HHH", unknown[2:8]) == (0x8583, 1, 0)
+
+
+def test_quick_rules_differ_only_in_their_durations() -> None:
+    for path in RULES:
+        after = quick(read_yaml(path))
+        rules = [rule for group in after["groups"] for rule in group["rules"]]
+        originals = [rule for group in read_yaml(path)["groups"] for rule in group["rules"]]
+        without = re.compile(r"\[\w+\]|offset \w+")
+        assert [without.sub("", rule["expr"]) for rule in rules] == [without.sub("", r["expr"]) for r in originals]
+        assert all(rule["for"].endswith("ms") for rule in rules if "for" in rule)
+    five = quick({"groups": [{"rules": [{"alert": "a", "for": "5m", "expr": "rate(b[1h] offset 2m) > 300"}]}]})
+    assert five["groups"][0]["rules"] == [
+        {"alert": "a", "for": "5000ms", "expr": "rate(b[60000ms] offset 2000ms) > 300"}
+    ]
+
+
+def test_each_rule_of_an_alert_has_a_key_of_its_own() -> None:
+    assert len(all_keys()) == len(alerts())
+    assert key("OutboxDown", {"severity": "critical"}) == "OutboxDown"
+    assert {name.split()[0] for name in STREAM} >= {"OutboxStreamGap", "OutboxSlotInactive"}
+
+
+def test_only_the_named_series_is_altered() -> None:
+    page = '# HELP a x\na{p="1"} 5.0\na{p="2"} 5.0\nb 1.0\n'
+    changed = altered(page, [{"series": "a", "with": 'p="2"', "add": 2, "grow": 3, "since": 10.0}], 14.0)
+    assert changed == '# HELP a x\na{p="1"} 5.0\na{p="2"} 19.0\nb 1.0\n'
+    assert altered(page, [{"series": "b", "set": 7}], 0.0).endswith("b 7.0\n")
+    assert altered(page, [], 0.0) == page
+
+
+def test_the_readme_has_the_lines_that_a_newcomer_follows() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(SERVERS.findall(readme)) == 1
+    assert set(dict(SETTINGS.findall(readme))) == {"DATABASE_URL", "ELASTIC_URL"}
