@@ -2,9 +2,9 @@
 of a topic are run over one. Knows no query."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final, LiteralString
+from typing import Any, ClassVar, Final, LiteralString, NamedTuple
 
 import psycopg
 from psycopg import Connection, DataError
@@ -115,17 +115,34 @@ class Database:
         """`around` whatever is asked of the server."""
         self._around = around
         self._statement_timeout_ms = statement_timeout_ms
+        self._url, self._parameters = plain_dsn(url), _parameters(url, application, may_be_standby)
+        self._server: Server | None = None
+        self.on_other_server: Callable[[Connection[Any]], None] = lambda _: None
+        """Called with the first connection to another server than before, and nobody is given one until it succeeds."""
         self._pool = ConnectionPool(
-            plain_dsn(url),
-            kwargs=_parameters(url, application, may_be_standby),
+            self._url,
+            kwargs=self._parameters,
             min_size=1,
             max_size=size,
             open=False,
             timeout=timeout_seconds,
-            configure=_configure,
+            configure=self._configure,
             reconnect_timeout=10,
             name=application,
         )
+
+    def _configure(self, connection: Connection[Any]) -> None:
+        _configure(connection)
+        try:
+            server = meet(connection)
+        except ReplacedPrimary:
+            self._parameters |= _asked_last(connection, self._url, self._parameters)
+            connection.close()
+            raise
+        if server is not None and server != self._server:
+            if self._server is not None:
+                self.on_other_server(connection)
+            self._server = server
 
     def open(self) -> None:
         self._pool.open(wait=False)
@@ -234,6 +251,69 @@ def _configure(connection: Connection[Any]) -> None:
     connection.adapters.register_loader("timestamptz", BoundedTime)
     # Its binary form is the same text: psycopg's loader of bytea gives it as bytes, in C.
     connection.adapters.register_loader("json", ByteaBinaryLoader)
+
+
+class Server(NamedTuple):
+    """Which cluster, and how often a replica of it was promoted."""
+
+    system: int
+    timeline: int
+
+
+class ReplacedPrimary(psycopg.OperationalError):
+    """It accepts writes, and another one was promoted in its place: nobody fenced it."""
+
+
+# By cluster: the highest timeline that this process has met. An old primary that comes back has a lower one; what is
+# written there is lost, and what its table has open would be projected from a past that never happened.
+_timelines: dict[int, int] = {}
+_SERVER: Final = """
+select (select system_identifier from pg_control_system()),
+       ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
+ where not pg_is_in_recovery()
+"""
+
+
+def meet(connection: Connection[Any]) -> Server | None:
+    """None: a standby, or a server that does not say."""
+    try:
+        row = connection.execute(_SERVER).fetchone()
+    except psycopg.Error:
+        return None
+    if row is None:
+        return None
+    server = Server(*row)
+    if server.timeline < _timelines.setdefault(server.system, server.timeline):
+        raise ReplacedPrimary(f"timeline {server.timeline}, and {_timelines[server.system]} was met before")
+    _timelines[server.system] = server.timeline
+    return server
+
+
+def meet_all(url: str) -> None:
+    """Each host of the URL, in turn: a process that has just started knows of no promotion."""
+    hosts = _hosts(conninfo_to_dict(plain_dsn(url)))
+    for host, port in hosts if len(hosts) > 1 else ():
+        with (
+            suppress(psycopg.Error),
+            psycopg.connect(
+                plain_dsn(url), **_parameters(url, "outbox start", may_be_standby=False) | {"host": host, "port": port}
+            ) as connection,
+        ):
+            meet(connection)
+
+
+def _hosts(given: Mapping[str, object]) -> list[tuple[str, str]]:
+    hosts = str(given.get("host") or "").split(",")
+    ports = str(given.get("port") or "").split(",")
+    return list(zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=True))
+
+
+def _asked_last(connection: Connection[Any], url: str, given: Mapping[str, Any]) -> dict[str, str]:
+    """libpq would choose the same host again."""
+    hosts = _hosts({**conninfo_to_dict(url), **given})
+    here = connection.info.host, str(connection.info.port)
+    hosts.sort(key=lambda place: (place[0], place[1] or "5432") == here)
+    return {"host": ",".join(host for host, _ in hosts), "port": ",".join(port for _, port in hosts)}
 
 
 # Class 08 connection, 53 resources, 57P admin shutdown, 40 rollback, 55P03 lock timeout, 25006 a standby.

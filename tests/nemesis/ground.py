@@ -77,7 +77,7 @@ class Ground:
             self.elasticsearch.ready_seconds = PATIENCE_SECONDS
             undo.callback(self.elasticsearch.stop)
             self.elasticsearch.launch()
-            self.postgres = EmbeddedPostgres(folder / "postgresql", settings=self.POSTGRES)
+            self.postgres = self._new_postgres(folder / "postgresql")
             undo.callback(self.postgres.stop)
             self.postgres.start()
             self._make_database()
@@ -92,6 +92,9 @@ class Ground:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+
+    def _new_postgres(self, folder: Path) -> EmbeddedPostgres:
+        return EmbeddedPostgres(folder, settings=self.POSTGRES)
 
     def _make_database(self) -> None:
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:

@@ -68,7 +68,7 @@ class Run:
         self._quiet = Quiet()
         self.say(f"starting PostgreSQL and {release_of(self.release).product.title}: half a minute")
         with self._ground() as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
-            if self.lane != "storm":
+            if self.lane in ("all", "neighbours"):
                 self._neighbours()
             if self.lane == "neighbours":
                 self._write_neighbours()

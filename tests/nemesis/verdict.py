@@ -14,8 +14,8 @@ from tests.nemesis import joined_documents, linked, neighbours_judge
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import CHECKS
 from tests.nemesis.joined import REFRESH
+from tests.nemesis.lanes import LANES, STORM
 from tests.nemesis.neighbours_judge import NeighbourLane
-from tests.nemesis.schedule import FAULTS, PEOPLE
 
 CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
 
@@ -91,8 +91,9 @@ def _of_neighbours(found: Evidence, lane: NeighbourLane | None) -> NemesisVerdic
 
 
 def _of_storm(found: Evidence) -> NemesisVerdict:
-    findings = [numbered(number, checked(check, found)) for number, check in CHECKS]
-    bitten = [bitten_by(found, kind) for kind in (*FAULTS, *PEOPLE)]
+    lane = LANES.get(str(found.about.get("lane")), STORM)
+    findings = [numbered(number, checked(check, found)) for number, check in (*CHECKS, *lane.checks)]
+    bitten = [bitten_by(found, kind) for kind in lane.kinds]
     broken = [finding.name for finding in findings if not finding.ok]
     if nothing := _empty(found):
         # Whatever holds on nothing shows nothing, and what is broken there may only be missing.
