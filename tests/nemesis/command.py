@@ -16,6 +16,7 @@ from labs.worker import ROOT
 from outbox.errors import OutboxError
 from tests.nemesis import agreement, report
 from tests.nemesis.archive import pack
+from tests.nemesis.cluster_run import ClusterRun
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.failover_run import FailoverRun
 from tests.nemesis.kafka_run import KafkaRun
@@ -23,7 +24,7 @@ from tests.nemesis.lanes import LANES
 from tests.nemesis.poison import KINDS
 from tests.nemesis.run import Run
 
-RUNS: dict[str, type[Run]] = {"failover": FailoverRun}
+RUNS: dict[str, type[Run]] = {"failover": FailoverRun, "cluster": ClusterRun}
 PAGE = ROOT / "docs" / "reliability.md"
 ARCHIVES = ROOT / "docs" / "reliability"
 HELP = """\

@@ -21,6 +21,11 @@ FAILOVER_DECKS: Mapping[str, tuple[str, ...]] = {
     "elasticsearch": ("es_cut", "es_lose_reply"),
     "people": ("replay", "verify"),
 }
+CLUSTER_DECKS: Mapping[str, tuple[str, ...]] = {
+    "workers": ("kill_9", "sigterm"),
+    "cluster": ("cl_alone", "cl_master", "cl_half", "cl_one_way", "cl_slow", "cl_kill", "cl_disk"),
+    "people": ("replay", "verify"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,18 @@ def gaps_are_said(found: Evidence) -> CheckResult:
     told += f" {gaps.get('counts')}; it missed {len(gaps.get('unsaid', []))}; doctor: {gaps.get('doctor')}"
     ok = bool(gaps) and not gaps["unsaid"] and (gaps["verify"] != 0) == bool(gaps["found"])
     return holds("Every gap is said", "verify names every document that differs", told, ok, "about.json (gaps)")
+
+
+def nothing_else_differs(found: Evidence) -> CheckResult:
+    """Of a cluster: after all faults but the promotion of an old copy, which may lose what was acknowledged."""
+    before = found.about.get("before", ["not compared"])
+    promoted, gaps = found.about.get("stale_promoted", 0), _gaps(found)
+    told = f"{len(before)} documents differed before {promoted} old copies were promoted; {gaps.get('written', 0)}"
+    told += f" commits were written meanwhile, and the server lost {gaps.get('found', 0)} documents of them"
+    ok = not before and promoted > 0 and gaps.get("found", 0) > 0
+    return holds(
+        "Only a promoted old copy loses", "nothing differs before, and something after", told, ok, "about.json"
+    )
 
 
 def rows_are_the_truth(found: Evidence) -> CheckResult:
@@ -100,4 +117,9 @@ FAILOVER = Lane(
     ),
     FAILOVER_DECKS,
 )
-LANES = {"failover": FAILOVER}
+CLUSTER = Lane(
+    tuple(dict.fromkeys(kind for deck in CLUSTER_DECKS.values() for kind in deck)),
+    (("C1", nothing_else_differs), ("C2", gaps_are_said), ("C3", rows_are_the_truth)),
+    CLUSTER_DECKS,
+)
+LANES = {"failover": FAILOVER, "cluster": CLUSTER}
