@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from labs.client import connect
+from labs.index import create as create_index
 from labs.proxy import Proxy
 from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.search_server import EmbeddedSearch
 from outbox.embedded.server import remove_abandoned
 from tests.nemesis.cluster_nodes import NODES, Cluster, Network, wait
-from tests.nemesis.ground import ELASTIC_DOWN, INDEX, NEIGHBOUR, SHARDS, Ground, create_index
+from tests.nemesis.ground import ELASTIC_DOWN, INDEX, NEIGHBOUR, SHARDS, Ground
 
 GREEN_SECONDS = 240.0
 
