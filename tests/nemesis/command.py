@@ -23,8 +23,9 @@ from tests.nemesis.kafka_run import KafkaRun
 from tests.nemesis.lanes import LANES
 from tests.nemesis.poison import KINDS
 from tests.nemesis.run import Run
+from tests.nemesis.starvation_run import StarvationRun
 
-RUNS: dict[str, type[Run]] = {"failover": FailoverRun, "cluster": ClusterRun}
+RUNS: dict[str, type[Run]] = {"failover": FailoverRun, "cluster": ClusterRun, "starvation": StarvationRun}
 PAGE = ROOT / "docs" / "reliability.md"
 ARCHIVES = ROOT / "docs" / "reliability"
 HELP = """\

@@ -26,6 +26,13 @@ CLUSTER_DECKS: Mapping[str, tuple[str, ...]] = {
     "cluster": ("cl_alone", "cl_master", "cl_half", "cl_one_way", "cl_slow", "cl_kill", "cl_disk"),
     "people": ("replay", "verify"),
 }
+STARVATION_DECKS: Mapping[str, tuple[str, ...]] = {
+    "workers": ("st_cpu", "st_files", "kill_9", "clock_shift"),
+    "starvation": ("st_memory", "st_pg_disk", "st_es_disk", "st_clock"),
+    "people": ("replay", "verify"),
+}
+# Of a worker that can do nothing: more is a hot loop. Of one core, and lines of its log per second.
+MOST_CORES, MOST_LINES = 0.35, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,33 @@ def sequences_are_watched(found: Evidence) -> CheckResult:
     return nobody("Lagging sequences are raised", "each is raised, and said", told, silent, "acts.ndjson")
 
 
+def the_shipped_memory_suffices(found: Evidence) -> CheckResult:
+    groups = dict(found.about.get("groups", {}))
+    limit, peak, kills = (int(groups.get(name, 0)) for name in ("limit", "peak", "oom_kills"))
+    told = f"{peak >> 20} MiB at most of {limit >> 20}, {kills} workers killed for memory"
+    ok = bool(limit) and not kills
+    return holds("The shipped limit suffices", "no worker is killed for memory", told, ok, "about.json (groups)")
+
+
+def no_hot_loop(found: Evidence) -> CheckResult:
+    acts = [act for act in found.acts if "cores" in act["numbers"]]
+    cores = max((float(act["numbers"]["cores"]) for act in acts), default=0.0)
+    lines = max((float(act["numbers"]["lines"]) for act in acts), default=0.0)
+    told = f"in {len(acts)} spells a worker took {cores:.2f} of a core at most and wrote {lines:.1f} lines per second"
+    ok = bool(acts) and cores <= MOST_CORES and lines <= MOST_LINES
+    expected = f"at most {MOST_CORES} of a core and {MOST_LINES:g} lines per second"
+    return holds("No hot loop", expected, told, ok, "acts.ndjson")
+
+
+def recovers_alone(found: Evidence) -> CheckResult:
+    """No worker ends, and each is well again when it has what it needs."""
+    acts = [act for act in found.acts if "well" in act["numbers"]]
+    ill = [act for act in acts if not act["numbers"]["well"] or not act["numbers"].get("alive", True)]
+    first = f" (first: {ill[0]['told']})" if ill else ""
+    told = f"{len(acts)} spells, {len(ill)} after which a worker had ended or was not well{first}"
+    return holds("Recovery without a person", "each is well by itself", told, bool(acts) and not ill, "acts.ndjson")
+
+
 STORM = Lane((*FAULTS, *PEOPLE))
 FAILOVER = Lane(
     tuple(dict.fromkeys(kind for deck in FAILOVER_DECKS.values() for kind in deck)),
@@ -122,4 +156,14 @@ CLUSTER = Lane(
     (("C1", nothing_else_differs), ("C2", gaps_are_said), ("C3", rows_are_the_truth)),
     CLUSTER_DECKS,
 )
-LANES = {"failover": FAILOVER, "cluster": CLUSTER}
+STARVATION = Lane(
+    tuple(dict.fromkeys(kind for deck in STARVATION_DECKS.values() for kind in deck)),
+    (
+        ("S1", the_shipped_memory_suffices),
+        ("S2", no_hot_loop),
+        ("S3", recovers_alone),
+        ("S4", rows_are_the_truth),
+    ),
+    STARVATION_DECKS,
+)
+LANES = {"failover": FAILOVER, "cluster": CLUSTER, "starvation": STARVATION}
