@@ -1,12 +1,14 @@
 """A database that was moved with its rows and without its sequence: versions go on above what was given out."""
 
+from typing import cast
+
 import pytest
 
 from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy, Versions
 from outbox.store.doctor import PostgresDoctor
 from outbox.store.entity_types import PostgresEntityTypes
-from outbox.store.events import catch_up
+from outbox.store.events import PostgresEvents, catch_up
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
@@ -70,6 +72,30 @@ def test_changes_that_were_written_before_anyone_noticed_get_versions_in_their_o
     assert versions == sorted(versions)
 
 
+def test_ids_of_our_own_tables_are_caught_up_with_too(moved: Moved) -> None:
+    """A logical replica has rows and no sequences: the next act of a person would get an id that is there."""
+    rows = "select coalesce(max(id), 0) from search_outbox_audit"
+    for _ in range(3):
+        catch_up(moved.queue.pool(), ALICE)
+        moved.queue.value("select setval('search_outbox_version', 1)")
+    moved.queue.value("select setval(pg_get_serial_sequence('search_outbox_audit', 'id'), 1)")
+    highest = moved.queue.value("select setval('search_outbox_seq', 1) * 0 + max(seq) from search_outbox_events")
+    assert catch_up(moved.queue.pool(), ALICE) is not None
+    assert int(moved.queue.value(rows)) == 4
+    moved.change(1)
+    assert moved.queue.value("select max(seq) from search_outbox_events where status = 'pending'") > highest
+
+
+def test_a_table_of_attempts_can_be_replicated_and_pruned(queue: EventTable) -> None:
+    """Each table has what names a row to logical replication; without it a publisher refuses to delete."""
+    without = r"""
+        select c.relname from pg_class c where c.relkind = 'r' and c.relname like 'search\_outbox\_%%'
+           and c.relnamespace = current_schema()::regnamespace
+           and not exists (select from pg_index i where i.indrelid = c.oid and (i.indisprimary or i.indisreplident))
+    """
+    assert queue.connection.execute(without).fetchall() == []
+
+
 def test_an_older_event_that_is_only_late_keeps_its_version(queue: EventTable) -> None:
     """Written before the newer one was projected: it is older."""
     worker = InProcess(Parts(queue.store(), MemorySink()))
@@ -99,6 +125,15 @@ def test_numbers_that_lookups_drew_count_too(queue: EventTable) -> None:
     )
     assert catch_up(queue.pool(), ALICE) is not None
     assert int(queue.value("select last_value from search_outbox_version")) > 7000
+
+
+def test_a_lane_that_comes_to_another_server_raises_it_before_its_first_claim(moved: Moved, wire: Wire) -> None:
+    worker = wire()
+    moved.queue.value("select setval('search_outbox_version', 1)")
+    pool = cast(PostgresEvents, worker.lanes[0].claimer.store)._database
+    with pool.connection() as connection:
+        pool.on_other_server(connection)
+    assert moved.last_version() > 500
 
 
 def test_a_daemon_raises_it_before_its_first_claim_and_the_doctor_says_so_before(moved: Moved, wire: Wire) -> None:

@@ -43,6 +43,7 @@ class SureWatch(Watch):
 
 class ClusterRun(Run):
     DECKS: ClassVar[Mapping[str, Sequence[str]]] = CLUSTER_DECKS
+    MINUTES_APART: ClassVar[float] = 8
     LONGER_SECONDS: ClassVar[float] = 400.0
     ground: ClusterGround
 

@@ -28,6 +28,7 @@ RENUMBERED: LiteralString = "select event_id::text, was, now from renumbered"
 
 class FailoverRun(Run):
     DECKS: ClassVar[Mapping[str, Sequence[str]]] = FAILOVER_DECKS
+    MINUTES_APART: ClassVar[float] = 5
     LONGER_SECONDS: ClassVar[float] = 300.0
     ground: FailoverGround
 

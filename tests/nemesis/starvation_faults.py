@@ -165,8 +165,8 @@ class StarvationFaults:
         well = self._is_well(slot, 40)
         if not worker.running:
             self.gang.start(slot)
-        told = f"no file for {worker.label} in {effort.seconds:.0f} s (its page: {without or 'no answer'}), alive: {lives},"
-        told += f" well after it: {well}; {effort.cores:.2f} cores, {effort.lines:.1f} lines per second"
+        told = f"no file for {worker.label} in {effort.seconds:.0f} s (its page: {without or 'no answer'}), alive:"
+        told += f" {lives}, well after it: {well}; {effort.cores:.2f} cores, {effort.lines:.1f} lines per second"
         return Bite(True, told, {**effort.numbers(), "alive": lives, "well": well})
 
     def _break(self, label: str) -> None:

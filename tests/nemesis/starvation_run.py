@@ -20,6 +20,7 @@ from tests.nemesis.worker_faults import WorkerFaults
 
 class StarvationRun(Run):
     DECKS: ClassVar[Mapping[str, Sequence[str]]] = STARVATION_DECKS
+    MINUTES_APART: ClassVar[float] = 8
     LONGER_SECONDS: ClassVar[float] = 400.0
     ground: StarvationGround
     gang: StarvedGang

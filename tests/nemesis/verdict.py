@@ -54,9 +54,9 @@ class NemesisVerdict:
         return {**asdict(self), "exit": self.code}
 
 
-def least_bites(minutes: float) -> int:
-    """One in three minutes: two minutes ask for one of each, half an hour for ten."""
-    return max(1, int(minutes // 3))
+def least_bites(minutes: float, apart: float = 3) -> int:
+    """One in three minutes: two minutes ask for one of each, half an hour for ten. Lanes of long acts say how long."""
+    return max(1, int(minutes // apart))
 
 
 def judge(found: Evidence) -> NemesisVerdict:
@@ -137,7 +137,7 @@ def bitten_by(found: Evidence, kind: str) -> Bitten:
     bit = [act for act in acts if act["bit"]]
     late = sum(act["began"] >= found.about.get("storm_ended", math.inf) for act in bit)
     # A rebuild is in between, not a fault: one that came through is enough.
-    least = 1 if kind == "rebuild" else least_bites(found.about["minutes"])
+    least = 1 if kind == "rebuild" else least_bites(found.about["minutes"], found.about.get("minutes_apart", 3))
     return Bitten(kind, len(acts), len(bit) - late, late, least, str((bit or acts or [{"told": ""}])[-1]["told"]))
 
 
