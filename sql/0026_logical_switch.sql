@@ -1,14 +1,17 @@
 -- Why:  a database that was filled by logical replication has rows and no sequences, and needs a key of every table. The
 --       attempts had none: a prune failed on the publisher, or stopped its subscriber for good ("could not identify an
---       equality operator for type json"). And only versions were caught up with: ids of the audit were given out twice,
---       so that every act of a person and the daemon's own start failed; new events had a `seq` below all others, and
---       waited for the pass of a lane that finds late ones.
+--       equality operator for type json"). Only versions were caught up with: ids of verifications, rebuilds and
+--       backfills were given out twice, so that the next one failed; new events had a `seq` below all others, and waited
+--       for the pass of a lane that finds late ones. And the audit's triggers, which always fire, made new hashes for
+--       rows that were replicated: `outbox audit verify` took the whole audit for tampered with.
 -- Undo:
 --   create index if not exists search_outbox_attempts_event_idx on search_outbox_attempts (event_id);
 --   alter table search_outbox_attempts replica identity default;
 --   drop index if exists search_outbox_attempts_event_at_idx;
 --   do $undo$
 --   begin
+--       execute regexp_replace(pg_get_functiondef('search_outbox_audit_chain()'::regprocedure),
+--                              '    -- Replicated.*?end if;\n', '');
 --       execute regexp_replace(pg_get_functiondef('search_outbox_catch_up()'::regprocedure),
 --                              '    perform \S*search_outbox_catch_up_ids\(\);\n', '');
 --   end $undo$;
@@ -42,7 +45,7 @@ begin
                                         order by seq desc limit 1)) n' as highest
         union all
         select pg_get_serial_sequence(t, 'id'), format('select max(id) from %s', t)
-          from unnest(array['search_outbox_audit', 'search_outbox_rebuilds', 'search_outbox_verifications',
+          from unnest(array['search_outbox_rebuilds', 'search_outbox_verifications',
                             'search_outbox_backfills', 'search_outbox_rebuild_parts']) as t
          where to_regclass(t) is not null
     loop
@@ -58,6 +61,14 @@ revoke execute on function search_outbox_catch_up_ids() from public;
 
 do $do$
 begin
+    -- Whoever may set that role could switch triggers off as well; and what is kept has to follow from the row before it.
+    execute replace(pg_get_functiondef('search_outbox_audit_chain()'::regprocedure), '    -- The head is locked',
+                    $new$    -- Replicated: its hash is the one that it was given.
+    if current_setting('session_replication_role') = 'replica'
+       and new.hash = sha256(new.prev_hash || convert_to(search_outbox_audit_text(new), 'UTF8')) then
+        return new;
+    end if;
+    -- The head is locked$new$);
     execute replace(pg_get_functiondef('search_outbox_catch_up()'::regprocedure), E'\nbegin\n',
                     E'\nbegin\n    perform search_outbox_catch_up_ids();\n');
 end
