@@ -34,7 +34,6 @@ QUICK = {
     "cluster.join.timeout": "10s",
     # A node without a master answers no reads either: they would be old.
     "cluster.no_master_block": "all",
-    "node.store.allow_mmap": False,
     "cluster.routing.allocation.disk.threshold_enabled": True,
     "cluster.routing.allocation.disk.watermark.low": "85%",
     "cluster.routing.allocation.disk.watermark.high": "90%",
@@ -52,44 +51,64 @@ def run(*argv: str, check: bool = True) -> str:
 
 
 class Network:
-    """`with Network() as network`: a bridge with this machine at .1 and the nodes at .11, .12 and .13."""
+    """`with Network() as network`: three namespaces at .11, .12 and .13, and one with the bridge between them: in this
+    machine's own the rules of others, such as Docker's, would hold. This machine is at .1.
+
+    A server that listens on another address than loopback demands limits that few accounts may set. So each listens on
+    its own loopback only, and what the others send to its port on theirs is brought there."""
 
     def __init__(self) -> None:
-        self._tag = f"{os.getpid() % 100_000:05d}"
+        tag = f"{os.getpid() % 100_000:05d}"
         self._net = f"10.213.{os.getpid() % 200 + 20}"
-        self.bridge = f"nmb{self._tag}"
-        self.spaces = [f"nemesis-{self._tag}-{n}" for n in range(NODES)]
+        self._hub, self._here = f"nemesis-{tag}-hub", f"nmh{tag}"
+        self.name = f"nemesis-{tag}"
+        self.spaces = [f"{self.name}-{n}" for n in range(NODES)]
         self.addresses = [f"{self._net}.{11 + n}" for n in range(NODES)]
         # Not every kernel can delay packets; a narrow link with a long queue delays them too.
         self.can_delay = True
 
     def __enter__(self) -> Network:
         try:
-            run("ip", "link", "add", self.bridge, "type", "bridge")
-            run("ip", "addr", "add", f"{self._net}.1/24", "dev", self.bridge)
-            run("ip", "link", "set", self.bridge, "up")
-            for n, space in enumerate(self.spaces):
-                outer = self._outer(n)
-                run("ip", "netns", "add", space)
-                run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
-                run("ip", "link", "set", outer, "master", self.bridge)
-                run("ip", "link", "set", outer, "up")
-                self.inside(n, "ip", "addr", "add", f"{self.addresses[n]}/24", "dev", "eth0")
-                self.inside(n, "ip", "link", "set", "eth0", "up")
-                self.inside(n, "ip", "link", "set", "lo", "up")
+            run("ip", "netns", "add", self._hub)
+            self._at_hub("ip", "link", "add", "bridge", "type", "bridge")
+            self._at_hub("ip", "link", "set", "bridge", "up")
+            run("ip", "link", "add", self._here, "type", "veth", "peer", "name", "here", "netns", self._hub)
+            run("ip", "addr", "add", f"{self._net}.1/24", "dev", self._here)
+            run("ip", "link", "set", self._here, "up")
+            self._at_hub("ip", "link", "set", "here", "master", "bridge", "up")
+            for n in range(NODES):
+                self._add(n)
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for n, space in enumerate(self.spaces):
-            run("ip", "link", "del", self._outer(n), check=False)
-            run("ip", "netns", "del", space, check=False)
-        run("ip", "link", "del", self.bridge, check=False)
+    def _add(self, n: int) -> None:
+        run("ip", "netns", "add", self.spaces[n])
+        self._at_hub("ip", "link", "add", f"n{n}", "type", "veth", "peer", "name", "eth0", "netns", self.spaces[n])
+        self._at_hub("ip", "link", "set", f"n{n}", "master", "bridge", "up")
+        self.inside(n, "ip", "addr", "add", f"{self.addresses[n]}/24", "dev", "eth0")
+        self.inside(n, "ip", "link", "set", "eth0", "up")
+        self.inside(n, "ip", "link", "set", "lo", "up")
+        for device in ("all", "eth0"):
+            self.inside(n, "sysctl", "-qw", f"net.ipv4.conf.{device}.route_localnet=1")
+        nat = ("iptables", "-t", "nat", "-A")
+        inward = ("-p", "tcp", "-d", self.addresses[n], "-j", "DNAT", "--to-destination", "127.0.0.1")
+        self.inside(n, *nat, "PREROUTING", *inward)
+        self.inside(n, *nat, "POSTROUTING", "-p", "tcp", "-o", "eth0", "-j", "MASQUERADE")
+        for other in range(NODES):
+            if other != n:
+                port = ("--dport", str(TRANSPORT + other))
+                outward = ("-p", "tcp", "-d", "127.0.0.1", *port, "-j", "DNAT", "--to-destination")
+                self.inside(n, *nat, "OUTPUT", *outward, self.addresses[other])
 
-    def _outer(self, n: int) -> str:
-        return f"nmv{self._tag}{n}"
+    def __exit__(self, *_: object) -> None:
+        for space in (*self.spaces, self._hub):
+            run("ip", "netns", "del", space, check=False)
+        run("ip", "link", "del", self._here, check=False)
+
+    def _at_hub(self, *argv: str, check: bool = True) -> str:
+        return run("ip", "netns", "exec", self._hub, *argv, check=check)
 
     def inside(self, n: int, *argv: str, check: bool = True) -> str:
         return run("ip", "netns", "exec", self.spaces[n], *argv, check=check)
@@ -99,7 +118,7 @@ class Network:
     def deafen(self, n: int, to: Sequence[int]) -> None:
         """Node `n` hears nothing from these."""
         for other in to:
-            self.inside(n, "iptables", "-A", "INPUT", "-s", self.addresses[other], "-j", "DROP")
+            self.inside(n, "iptables", "-t", "raw", "-A", "PREROUTING", "-s", self.addresses[other], "-j", "DROP")
 
     def part(self, n: int, from_: Sequence[int]) -> None:
         self.deafen(n, from_)
@@ -112,7 +131,7 @@ class Network:
         narrow = ("tbf", "rate", f"{kilobits}kbit", "burst", "8kb", "latency", f"{4 * milliseconds}ms")
         for way in (delay, narrow) if self.can_delay else (narrow,):
             try:
-                run("tc", "qdisc", "replace", "dev", self._outer(n), "root", *way)
+                self._at_hub("tc", "qdisc", "replace", "dev", f"n{n}", "root", *way)
                 self.inside(n, "tc", "qdisc", "replace", "dev", "eth0", "root", *way)
                 return " ".join(way)
             except RuntimeError:
@@ -121,8 +140,8 @@ class Network:
 
     def heal(self) -> None:
         for n in range(NODES):
-            self.inside(n, "iptables", "-F", "INPUT")
-            run("tc", "qdisc", "del", "dev", self._outer(n), "root", check=False)
+            self.inside(n, "iptables", "-t", "raw", "-F", "PREROUTING")
+            self._at_hub("tc", "qdisc", "del", "dev", f"n{n}", "root", check=False)
             self.inside(n, "tc", "qdisc", "del", "dev", "eth0", "root", check=False)
 
 
@@ -150,12 +169,11 @@ class _Clustered(EmbeddedSearch):
         del settings["discovery.type"]
         names = [f"n{n}" for n in range(NODES)]
         return settings | {
-            "cluster.name": f"nemesis-{self.network.bridge}",
+            "cluster.name": self.network.name,
             "node.name": self.name,
-            "network.host": self.network.addresses[self.place],
             "http.port": HTTP,
-            "transport.port": TRANSPORT,
-            "discovery.seed_hosts": self.network.addresses,
+            "transport.port": TRANSPORT + self.place,
+            "discovery.seed_hosts": [f"127.0.0.1:{TRANSPORT + n}" for n in range(NODES)],
             **(
                 {}
                 if (self.folder / "data" / "nodes").exists() or (self.folder / "data" / "_state").exists()
@@ -169,7 +187,7 @@ class _Clustered(EmbeddedSearch):
         }
 
     def _run(self) -> None:
-        """As root into the namespace; there the program gets its own account, and the files that a cluster needs."""
+        """As root into the namespace; there the program gets its own account."""
         self._port = HTTP
         self._node_name = self.name
         with contextlib.suppress(FileNotFoundError):
@@ -177,7 +195,7 @@ class _Clustered(EmbeddedSearch):
         self._prepare()
         command = self._command()
         who = ("--reuid", str(self._account.uid), "--regid", str(self._account.gid), "--clear-groups")
-        into = ["nsenter", f"--net=/run/netns/{self.network.spaces[self.place]}", "prlimit", "--nofile=65536:65536"]
+        into = ["nsenter", f"--net=/run/netns/{self.network.spaces[self.place]}"]
         argv = [*into, "setpriv", *who, *command.argv]
         root = Command(argv, command.cwd, command.env, command.stop_signal)
         self._process = SupervisedProcess(root, Account(os.geteuid(), os.getegid()), self.log)
@@ -220,10 +238,6 @@ class OpenSearchNode(_Clustered, EmbeddedOpenSearch):
     pass
 
 
-# A cluster refuses the serial collector.
-JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC")
-
-
 class Cluster:
     """The nodes; what they say of themselves is asked by whoever has a client."""
 
@@ -232,7 +246,7 @@ class Cluster:
         kind = ElasticsearchNode if release_of(release).product == ELASTICSEARCH else OpenSearchNode
         self.nodes: list[_Clustered] = []
         for n in range(NODES):
-            node = kind(folder / f"node-{n}", version=release, heap=HEAP, jvm_options=JVM)
+            node = kind(folder / f"node-{n}", version=release, heap=HEAP)
             node.network, node.place = network, n
             self.nodes.append(node)
 
