@@ -117,6 +117,8 @@ class Database:
         self._statement_timeout_ms = statement_timeout_ms
         self._url, self._parameters = plain_dsn(url), _parameters(url, application, may_be_standby)
         self._server: Server | None = None
+        self._reads_only = may_be_standby
+        self._refusal = ""  # of the server that answered last
         self.on_other_server: Callable[[Connection[Any]], None] = lambda _: None
         """Called with the first connection to another server than before, and nobody is given one until it succeeds."""
         self._pool = ConnectionPool(
@@ -133,12 +135,16 @@ class Database:
 
     def _configure(self, connection: Connection[Any]) -> None:
         _configure(connection)
+        if self._reads_only:  # a copy that was promoted for its own sake replaces nobody
+            return
         try:
             server = meet(connection)
-        except ReplacedPrimary:
+        except ReplacedPrimary as error:
+            self._refusal = str(error)
             self._parameters |= _asked_last(connection, self._url, self._parameters)
             connection.close()
             raise
+        self._refusal = ""
         if server is not None and server != self._server:
             if self._server is not None:
                 self.on_other_server(connection)
@@ -177,9 +183,11 @@ class Database:
                     except _OF_NO_USE:
                         connection.close()
                         raise
-            except DatabaseDown:
+            except DatabaseDown as error:
                 if not self._pool.closed:
                     self._pool.check()
+                if self._refusal:
+                    raise DatabaseDown(self._refusal) from error
                 raise
 
     @contextmanager
@@ -284,7 +292,10 @@ def meet(connection: Connection[Any]) -> Server | None:
         return None
     server = Server(*row)
     if server.timeline < _timelines.setdefault(server.system, server.timeline):
-        raise ReplacedPrimary(f"timeline {server.timeline}, and {_timelines[server.system]} was met before")
+        raise ReplacedPrimary(
+            f"{connection.info.host}:{connection.info.port} is on timeline {server.timeline} and was replaced:"
+            f" {_timelines[server.system]} was met before. Fence it, or restart if the promotion was undone"
+        )
     _timelines[server.system] = server.timeline
     return server
 

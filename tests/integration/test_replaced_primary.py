@@ -2,7 +2,7 @@
 another server is checked before anything is claimed there."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import psycopg
 import pytest
@@ -79,11 +79,26 @@ def _port_if_any(pool: Database) -> int | None:
         return None
 
 
+def test_where_only_the_old_one_answers_it_is_an_outage_that_says_why(
+    primaries: tuple[EmbeddedPostgres, EmbeddedPostgres],
+) -> None:
+    old, new = primaries
+    with connect(new.url) as connection:
+        meet(connection)
+    with closing(Database(old.url, size=1, timeout_seconds=1.0)) as alone:
+        alone.open()
+        with pytest.raises(DatabaseDown, match="is on timeline 1 and was replaced"), alone.connection():
+            pass
+
+
 def test_a_process_that_starts_asks_every_host_of_the_url(
     primaries: tuple[EmbeddedPostgres, EmbeddedPostgres], hosts: str, pool: Database
 ) -> None:
     meet_all(hosts)
-    with connect(primaries[0].url) as connection, pytest.raises(ReplacedPrimary, match="timeline 1, and 2"):
+    with (
+        connect(primaries[0].url) as connection,
+        pytest.raises(ReplacedPrimary, match="on timeline 1 and was replaced: 2 was met"),
+    ):
         meet(connection)
     end_sessions(primaries[0])
     assert eventually(lambda: _port_if_any(pool), what="a connection") == primaries[1].port
@@ -110,6 +125,16 @@ def test_a_connection_to_another_server_is_given_to_nobody_before_it_was_checked
     end_sessions(new)
     assert eventually(lambda: _port_if_any(pool), what="a connection") == new.port
     assert len(checked) == 2, "once per server"
+
+
+def test_a_copy_that_was_promoted_to_be_read_replaces_nobody(
+    primaries: tuple[EmbeddedPostgres, EmbeddedPostgres], pool: Database
+) -> None:
+    old, new = primaries
+    with closing(Database(new.url, size=1, may_be_standby=True)) as copy:
+        copy.open()
+        assert eventually(lambda: port(copy)) == new.port
+    assert eventually(lambda: port(pool)) == old.port
 
 
 def test_a_standby_and_a_server_that_does_not_say_are_not_judged(
