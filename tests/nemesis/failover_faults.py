@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import LiteralString
 
 from labs.ledger import Ledger, LedgerEntry
 from tests.nemesis.bite import Bite
@@ -17,6 +18,7 @@ from tests.nemesis.ground import DATABASE_DOWN
 from tests.nemesis.schedule import PlannedAct
 
 BACK_SECONDS = 7.0  # that an old primary is back
+MEET_SECONDS = 20.0
 SLACK_SECONDS = 5.0  # from the time in the ledger to the commit
 STEPS = "select count(*) from recorded_steps"
 RAISED = "select count(*) from search_outbox_audit where action = 'VERSION_RAISED'"
@@ -73,6 +75,7 @@ class FailoverFaults:
             mark = self._gang.mark()
             lost, old = self._lose(act)
             self._said(mark, 5)
+            met = self._await_all_here()
             node = self._ground.nodes[old]
             node.standby_signal(as_standby)
             node.start()
@@ -80,7 +83,23 @@ class FailoverFaults:
         self._rebuild(old)
         how = "as a standby" if as_standby else "as a second primary"
         told = f"{lost} commits lost; the old primary came back {how}: a worker stayed {stayed:.1f} s, {wrote} writes"
-        return Bite(True, told, {"withdrawn": lost, "stayed": round(stayed, 2), "wrote": wrote})
+        return Bite(
+            met,
+            told if met else f"{told}; not every worker had met the new one",
+            {"withdrawn": lost, "stayed": round(stayed, 2), "wrote": wrote},
+        )
+
+    def _await_all_here(self) -> bool:
+        """Every worker has worked on the new primary: who has never met it cannot tell them apart."""
+        deadline = time.monotonic() + MEET_SECONDS
+        began = self._ground.value("select clock_timestamp()")
+        query: LiteralString = "select distinct who from recorded_steps where at > %s and app = 'outbox-lanes'"
+        while time.monotonic() < deadline and not self._stop.is_set():
+            labels = {worker.label for worker in self._gang.workers() if worker.running}
+            if labels <= {str(who) for (who,) in self._ground.rows(query, [began])}:
+                return True
+            time.sleep(0.2)
+        return False
 
     def _tempt(self, old: int, *, as_standby: bool) -> tuple[float, int]:
         """How long a worker was connected to it at most, and how many steps of events it has had there."""

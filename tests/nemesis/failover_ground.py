@@ -39,7 +39,7 @@ RENUMBERED = """
 create table if not exists renumbered (event_id uuid, was bigint, now bigint);
 create or replace function record_number() returns trigger language plpgsql as $fn$
 begin
-    insert into renumbered values (old.id, old.event_version, new.event_version);
+    insert into public.renumbered values (old.id, old.event_version, new.event_version);
     return null;
 end
 $fn$;
