@@ -34,7 +34,7 @@ from outbox.daemon.systemd import Notifier
 from outbox.daemon.upkeep import CoverageWatch, SequenceWatch, Upkeep, VerificationNews
 from outbox.daemon.view_trust import Lookups
 from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown, SchemaMismatch
-from outbox.facts import Announcer, SchemaChecked
+from outbox.facts import Announcer, SchemaChecked, VersionRaised
 from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
@@ -49,11 +49,11 @@ from outbox.sink.index_check import TargetCheck
 from outbox.store.coverage import PostgresCoverage
 from outbox.store.documents import ViewDocuments
 from outbox.store.entity_types import PostgresEntityTypes
-from outbox.store.events import PostgresEvents, catch_up
+from outbox.store.events import PostgresEvents, catch_up, catch_up_on
 from outbox.store.failures import PostgresRollup
 from outbox.store.fanouts import PostgresFanouts
 from outbox.store.places import PostgresPlaces
-from outbox.store.pool import Database, connect
+from outbox.store.pool import Database, connect, meet_all
 from outbox.store.pooler import ear
 from outbox.store.schema.state import check_schema, has_by_type
 from outbox.store.workers import Reclaims, Workers
@@ -68,6 +68,8 @@ from outbox.telemetry.rollup import Rollup
 from outbox.web.health import HealthState
 
 if TYPE_CHECKING:
+    from psycopg import Connection
+
     from outbox.kafka.stream_lanes import Streaming
 
 clock = time.monotonic
@@ -172,6 +174,7 @@ def _calm_collector() -> None:
 def _reach(settings: Settings, pools: Pools) -> None:
     """First by a connection of its own: a pool that gets none says only that, and only after its time limit."""
     connect(settings.database.dsn, application="outbox start").close()
+    meet_all(settings.database.dsn)
     pools.open()
 
 
@@ -418,6 +421,13 @@ def _watches(
     """What upkeep checks now and then. The first is also checked before the first claim."""
     actor = Actor(settings.worker.id, Source.DAEMON)
     sequence = SequenceWatch(lambda: catch_up(pools.chores, actor), announce, clock)
+
+    def to_other_server(connection: Connection[Any]) -> None:
+        """Before the first claim there: what is written under a number that was given out before would be lost."""
+        if (raised := catch_up_on(connection, actor)) is not None:
+            announce(VersionRaised(*raised))
+
+    pools.lanes.on_other_server = to_other_server
     coverage = PostgresCoverage(pools.chores, settings.documents)
     unattached = CoverageWatch(settings.documents, coverage.forgotten, announce, clock)
     verifications = PostgresVerifications(pools.chores)

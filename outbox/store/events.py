@@ -319,7 +319,12 @@ def last_version(database: Database) -> int:
 
 def catch_up(database: Database, actor: Actor) -> tuple[int, int] | None:
     """Where rows came without their sequence: what it was and what was given out, with a row in the audit."""
-    with database.transaction() as connection:
+    with database.connection() as connection:
+        return catch_up_on(connection, actor)
+
+
+def catch_up_on(connection: Connection[Any], actor: Actor) -> tuple[int, int] | None:
+    with connection.transaction():
         row = connection.execute(queries("events")["catch_up"]).fetchone()
         if row is None:
             return None

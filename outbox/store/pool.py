@@ -2,10 +2,9 @@
 of a topic are run over one. Knows no query."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, ClassVar, Final, LiteralString, Self
+from typing import Any, ClassVar, Final, LiteralString, NamedTuple, Self
 
 import psycopg
 from psycopg import Connection, Cursor, DataError
@@ -124,17 +123,40 @@ class Database:
         """`prepared`: statements are kept, where no pooler is between. `around` whatever is asked of the server."""
         self._around = around
         self._statement_timeout_ms = statement_timeout_ms
+        self._url, self._parameters = plain_dsn(url), _parameters(url, application, may_be_standby)
+        self._server: Server | None = None
+        self._reads_only, self._prepared = may_be_standby, prepared
+        self._refusal = ""  # of the server that answered last
+        self.on_other_server: Callable[[Connection[Any]], None] = lambda _: None
+        """Called with the first connection to another server than before, and nobody is given one until it succeeds."""
         self._pool = ConnectionPool(
-            plain_dsn(url),
-            kwargs=_parameters(url, application, may_be_standby),
+            self._url,
+            kwargs=self._parameters,
             min_size=1,
             max_size=size,
             open=False,
             timeout=timeout_seconds,
-            configure=partial(_configure, prepared=prepared),
+            configure=self._configure,
             reconnect_timeout=10,
             name=application,
         )
+
+    def _configure(self, connection: Connection[Any]) -> None:
+        _configure(connection, prepared=self._prepared)
+        if self._reads_only:  # a copy that was promoted for its own sake replaces nobody
+            return
+        try:
+            server = meet(connection)
+        except ReplacedPrimary as error:
+            self._refusal = str(error)
+            self._parameters |= _asked_last(connection, self._url, self._parameters)
+            connection.close()
+            raise
+        self._refusal = ""
+        if server is not None and server != self._server:
+            if self._server is not None:
+                self.on_other_server(connection)
+            self._server = server
 
     def open(self) -> None:
         self._pool.open(wait=False)
@@ -169,9 +191,11 @@ class Database:
                     except _OF_NO_USE:
                         connection.close()
                         raise
-            except DatabaseDown:
+            except DatabaseDown as error:
                 if not self._pool.closed:
                     self._pool.check()
+                if self._refusal:
+                    raise DatabaseDown(self._refusal) from error
                 raise
 
     @contextmanager
@@ -273,6 +297,72 @@ def _configure(connection: Connection[Any], *, prepared: bool) -> None:
     connection.adapters.register_loader("timestamptz", BoundedTime)
     # Its binary form is the same text: psycopg's loader of bytea gives it as bytes, in C.
     connection.adapters.register_loader("json", ByteaBinaryLoader)
+
+
+class Server(NamedTuple):
+    """Which cluster, and how often a replica of it was promoted."""
+
+    system: int
+    timeline: int
+
+
+class ReplacedPrimary(psycopg.OperationalError):
+    """It accepts writes, and another one was promoted in its place: nobody fenced it."""
+
+
+# By cluster: the highest timeline that this process has met. An old primary that comes back has a lower one; what is
+# written there is lost, and what its table has open would be projected from a past that never happened.
+_timelines: dict[int, int] = {}
+_SERVER: Final = """
+select (select system_identifier from pg_control_system()),
+       ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
+ where not pg_is_in_recovery()
+"""
+
+
+def meet(connection: Connection[Any]) -> Server | None:
+    """None: a standby, or a server that does not say."""
+    try:
+        row = connection.execute(_SERVER).fetchone()
+    except psycopg.Error:
+        return None
+    if row is None:
+        return None
+    server = Server(*row)
+    if server.timeline < _timelines.setdefault(server.system, server.timeline):
+        raise ReplacedPrimary(
+            f"{connection.info.host}:{connection.info.port} is on timeline {server.timeline} and was replaced:"
+            f" {_timelines[server.system]} was met before. Fence it, or restart if the promotion was undone"
+        )
+    _timelines[server.system] = server.timeline
+    return server
+
+
+def meet_all(url: str) -> None:
+    """Each host of the URL, in turn: a process that has just started knows of no promotion."""
+    hosts = _hosts(conninfo_to_dict(plain_dsn(url)))
+    for host, port in hosts if len(hosts) > 1 else ():
+        with (
+            suppress(psycopg.Error),
+            psycopg.connect(
+                plain_dsn(url), **_parameters(url, "outbox start", may_be_standby=False) | {"host": host, "port": port}
+            ) as connection,
+        ):
+            meet(connection)
+
+
+def _hosts(given: Mapping[str, object]) -> list[tuple[str, str]]:
+    hosts = str(given.get("host") or "").split(",")
+    ports = str(given.get("port") or "").split(",")
+    return list(zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=True))
+
+
+def _asked_last(connection: Connection[Any], url: str, given: Mapping[str, Any]) -> dict[str, str]:
+    """libpq would choose the same host again."""
+    hosts = _hosts({**conninfo_to_dict(url), **given})
+    here = connection.info.host, str(connection.info.port)
+    hosts.sort(key=lambda place: (place[0], place[1] or "5432") == here)
+    return {"host": ",".join(host for host, _ in hosts), "port": ",".join(port for _, port in hosts)}
 
 
 # Class 08 connection, 53 resources, 57P admin shutdown, 40 rollback, 55P03 lock timeout, 25006 a standby.

@@ -1,18 +1,34 @@
 """A database that was moved with its rows and without its sequence: versions go on above what was given out."""
 
+from contextlib import closing
+from typing import cast
+
+import psycopg
 import pytest
 
+from outbox.ops.audit import AuditDesk
 from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy, Versions
+from outbox.store.audit import PostgresAudit
 from outbox.store.doctor import PostgresDoctor
 from outbox.store.entity_types import PostgresEntityTypes
-from outbox.store.events import catch_up
+from outbox.store.events import PostgresEvents, catch_up
+from outbox.store.pool import Database
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.wired import Wire
 
 ALICE = Actor("alice", Source.CLI)
+
+
+def verified(url: str) -> list[str]:
+    """What the whole chain of the audit lacks."""
+    with closing(Database(url, size=1)) as pool:
+        pool.open()
+        return [str(finding) for finding in AuditDesk(PostgresAudit(pool)).verify().findings]
 
 
 class Moved:
@@ -70,6 +86,52 @@ def test_changes_that_were_written_before_anyone_noticed_get_versions_in_their_o
     assert versions == sorted(versions)
 
 
+def test_ids_of_our_own_tables_are_caught_up_with_too(moved: Moved) -> None:
+    """A logical replica has rows and no sequences: the next comparison would get an id that is there."""
+    begun = "insert into search_outbox_verifications (target) values ('articles') returning id"
+    assert [moved.queue.value(begun) for _ in range(3)] == [1, 2, 3]
+    moved.queue.value("select setval(pg_get_serial_sequence('search_outbox_verifications', 'id'), 1)")
+    highest = moved.queue.value("select setval('search_outbox_seq', 1) * 0 + max(seq) from search_outbox_events")
+    assert catch_up(moved.queue.pool(), ALICE) is not None
+    assert moved.queue.value(begun) == 4
+    moved.change(1)
+    assert moved.queue.value("select max(seq) from search_outbox_events where status = 'pending'") > highest
+
+
+def test_replicated_rows_of_the_audit_keep_their_hashes_and_forged_ones_do_not(moved: Moved, postgres_url: str) -> None:
+    for _ in range(3):
+        catch_up(moved.queue.pool(), ALICE)
+        moved.queue.value("select setval('search_outbox_version', 1)")
+    rows = moved.queue.connection.execute("select json_agg(a)::text from search_outbox_audit a").fetchone()
+    head = moved.queue.connection.execute("select json_agg(h)::text from search_outbox_audit_head h").fetchone()
+    with fresh_database(postgres_url) as url:
+        migrate(url)
+        with psycopg.connect(url, autocommit=True) as copy:
+            copy.execute("set session_replication_role = replica")
+            copy.execute("truncate search_outbox_audit_head")
+            fill = "insert into {0} select * from json_populate_recordset(null::{0}, %s::json)"
+            copy.execute(fill.format("search_outbox_audit_head").encode(), head)
+            copy.execute(fill.format("search_outbox_audit").encode(), rows)
+            copy.execute("set session_replication_role = origin")
+            assert verified(url) == []
+            copy.execute("insert into search_outbox_audit (action, actor, source) values ('A', 'b', 'cli')")
+            assert verified(url) == [], "it goes on from there"
+            copy.execute("set session_replication_role = replica")
+            forged = "insert into search_outbox_audit (action, actor, source, hash, prev_hash, id) values"
+            copy.execute(f"{forged} ('A', 'b', 'cli', 'x', 'y', 99)".encode())
+            assert copy.execute("select max(id) from search_outbox_audit").fetchone() == (5,), "a forged one is chained"
+
+
+def test_a_table_of_attempts_can_be_replicated_and_pruned(queue: EventTable) -> None:
+    """Each table has what names a row to logical replication; without it a publisher refuses to delete."""
+    without = r"""
+        select c.relname from pg_class c where c.relkind = 'r' and c.relname like 'search\_outbox\_%%'
+           and c.relnamespace = current_schema()::regnamespace
+           and not exists (select from pg_index i where i.indrelid = c.oid and (i.indisprimary or i.indisreplident))
+    """
+    assert queue.connection.execute(without).fetchall() == []
+
+
 def test_an_older_event_that_is_only_late_keeps_its_version(queue: EventTable) -> None:
     """Written before the newer one was projected: it is older."""
     worker = InProcess(Parts(queue.store(), MemorySink()))
@@ -99,6 +161,15 @@ def test_numbers_that_lookups_drew_count_too(queue: EventTable) -> None:
     )
     assert catch_up(queue.pool(), ALICE) is not None
     assert int(queue.value("select last_value from search_outbox_version")) > 7000
+
+
+def test_a_lane_that_comes_to_another_server_raises_it_before_its_first_claim(moved: Moved, wire: Wire) -> None:
+    worker = wire()
+    moved.queue.value("select setval('search_outbox_version', 1)")
+    pool = cast(PostgresEvents, worker.lanes[0].claimer.store)._database
+    with pool.connection() as connection:
+        pool.on_other_server(connection)
+    assert moved.last_version() > 500
 
 
 def test_a_daemon_raises_it_before_its_first_claim_and_the_doctor_says_so_before(moved: Moved, wire: Wire) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, LiteralString
@@ -25,7 +26,7 @@ TABLES: dict[str, LiteralString] = {
 }
 # In the form of the ledger: what daemons wrote, which nobody has committed beside them.
 OWED: LiteralString = (
-    "select id, entity_type, entity_id, op, 0 as version, '' as digest, extract(epoch from at)::float8 as at"
+    "select id, entity_type, entity_id, op, version, payload, extract(epoch from at)::float8 as at"
     " from recorded_refreshes order by at"
 )
 MOST_DOCUMENTS = 10_000  # that one search returns
@@ -44,10 +45,16 @@ def collect(
     for name, query in TABLES.items():
         write(folder / f"{name}.ndjson", rows(query))
     write(folder / "view.ndjson", map(_in_view, rows(view) if view else ()))
-    write(folder / "owed.ndjson", rows(OWED) if view else ())
+    write(folder / "owed.ndjson", map(_owed, rows(OWED) if view else ()))
     wanted = list(dict.fromkeys(entry.document for entry in ledger))
     write(folder / "documents.ndjson", documents_of(elastic.options(request_timeout=30), index, wanted))
     write(folder / "standing.ndjson", _standing(elastic.options(request_timeout=30), index))
+
+
+def _owed(row: Row) -> Row:
+    """What a repair writes has its payload with it."""
+    payload = row.pop("payload")
+    return {**row, "digest": digest(json.loads(payload)) if payload else ""}
 
 
 def _in_view(row: Row) -> Row:

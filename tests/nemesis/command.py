@@ -16,11 +16,16 @@ from labs.worker import ROOT
 from outbox.errors import OutboxError
 from tests.nemesis import agreement, report
 from tests.nemesis.archive import pack
+from tests.nemesis.cluster_run import ClusterRun
 from tests.nemesis.evidence import Evidence
+from tests.nemesis.failover_run import FailoverRun
 from tests.nemesis.kafka_run import KafkaRun
+from tests.nemesis.lanes import LANES
 from tests.nemesis.poison import KINDS
 from tests.nemesis.run import Run
+from tests.nemesis.starvation_run import StarvationRun
 
+RUNS: dict[str, type[Run]] = {"failover": FailoverRun, "cluster": ClusterRun, "starvation": StarvationRun}
 PAGE = ROOT / "docs" / "reliability.md"
 ARCHIVES = ROOT / "docs" / "reliability"
 HELP = """\
@@ -55,7 +60,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=50.0, help="events per second (default 50)")
     parser.add_argument("--product", default="elasticsearch", help=f"the search server: {PRODUCTS}")
     parser.add_argument("--source", choices=("table", "kafka"), default="table", help="where workers read from")
-    parser.add_argument("--lane", choices=("all", "storm", "neighbours"), default="all", help="run only this one")
+    parser.add_argument(
+        "--lane", choices=("all", "storm", "neighbours", *LANES), default="all", help="run only this one"
+    )
     told = "only these kinds, separated by commas: to find out which one holds up its neighbours"
     parser.add_argument("--poison", default="", metavar="KINDS", help=told)
     parser.add_argument("--out", type=Path, help="folder for the raw history (default: a new one in build/nemesis)")
@@ -83,9 +90,9 @@ def _check(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
         parser.error("--minutes must be above 0 and at most 1440")
     if not 0 < asked.rate <= 1000:
         parser.error("--rate must be above 0 and at most 1000")
-    if asked.source == "kafka" and (asked.lane == "neighbours" or asked.poison):
+    if asked.source == "kafka" and (asked.lane not in ("all", "storm") or asked.poison):
         parser.error("--source kafka has no lane of the neighbours: leave --lane and --poison out")
-    if asked.lane != "all" and (asked.record or asked.archive):
+    if asked.lane in ("storm", "neighbours") and (asked.record or asked.archive):
         parser.error("--record and --archive are of a whole run: leave --lane out")
     if asked.out and asked.out.exists() and any(asked.out.iterdir()):
         parser.error(f"{asked.out} is not empty: a history is never written over")
@@ -129,7 +136,7 @@ def _new_run(asked: argparse.Namespace, folder: Path) -> Run:
     seconds, kinds = asked.minutes * 60, _kinds(asked.poison)
     if asked.source == "kafka":
         return KafkaRun(folder, seconds, asked.seed, asked.rate, _say, "storm", kinds, asked.release)
-    return Run(folder, seconds, asked.seed, asked.rate, _say, asked.lane, kinds, asked.release)
+    return RUNS.get(asked.lane, Run)(folder, seconds, asked.seed, asked.rate, _say, asked.lane, kinds, asked.release)
 
 
 def _archive(found: Evidence) -> Path:

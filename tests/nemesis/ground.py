@@ -24,6 +24,7 @@ from labs.proxy import Proxy
 from outbox.embedded import EmbeddedPostgres
 from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.process import await_end
+from outbox.embedded.search_server import EmbeddedSearch
 from outbox.embedded.server import remove_abandoned
 from outbox.embedded.stack import search_server
 from outbox.store.attach.attach import attach
@@ -71,13 +72,11 @@ class Ground:
         with contextlib.ExitStack() as undo:
             remove_abandoned(default_data_dir())
             folder = undo.enter_context(temporary_folder(default_data_dir()))
-            self.elasticsearch = search_server(self._release)(
-                folder / "elasticsearch", version=self._release, settings=TINY
-            )
+            self.elasticsearch = self._new_search(folder / "elasticsearch")
             self.elasticsearch.ready_seconds = PATIENCE_SECONDS
             undo.callback(self.elasticsearch.stop)
             self.elasticsearch.launch()
-            self.postgres = EmbeddedPostgres(folder / "postgresql", settings=self.POSTGRES)
+            self.postgres = self._new_postgres(folder / "postgresql")
             undo.callback(self.postgres.stop)
             self.postgres.start()
             self._make_database()
@@ -92,6 +91,12 @@ class Ground:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+
+    def _new_postgres(self, folder: Path) -> EmbeddedPostgres:
+        return EmbeddedPostgres(folder, settings=self.POSTGRES)
+
+    def _new_search(self, folder: Path) -> EmbeddedSearch:
+        return search_server(self._release)(folder, version=self._release, settings=TINY)
 
     def _make_database(self) -> None:
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:

@@ -7,6 +7,7 @@ from typing import Any
 
 from labs.client import server_in
 from outbox.policy.product import Product
+from tests.nemesis.lanes import LANES
 from tests.nemesis.neighbours_judge import NeighbourLane
 from tests.nemesis.verdict import NemesisVerdict
 
@@ -130,7 +131,10 @@ NAMES = {Product.ELASTICSEARCH: "nemesis", Product.OPENSEARCH: "nemesis-opensear
 
 
 def record_name(about: dict[str, Any]) -> str:
-    return "nemesis-kafka" if about.get("source") == "kafka" else NAMES[server_in(about).product]
+    if about.get("source") == "kafka":
+        return "nemesis-kafka"
+    name = NAMES[server_in(about).product]
+    return f"{name}-{about['lane']}" if about.get("lane") in LANES else name
 
 
 def record(page: Path, verdict: NemesisVerdict, about: dict[str, Any], history: Path | None) -> None:

@@ -47,6 +47,7 @@ DONE_STEPS = "select count(*) from recorded_steps where old_status = 'processing
 class Run:
     DECKS: ClassVar[Mapping[str, Sequence[str]]] = DECKS
     LONGER_SECONDS: ClassVar[float] = LONGER_SECONDS
+    MINUTES_APART: ClassVar[float] = 3  # between two bites of one kind, at most
 
     folder: Path
     seconds: float
@@ -68,7 +69,7 @@ class Run:
         self._quiet = Quiet()
         self.say(f"starting PostgreSQL and {release_of(self.release).product.title}: half a minute")
         with self._ground() as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
-            if self.lane != "storm":
+            if self.lane in ("all", "neighbours"):
                 self._neighbours()
             if self.lane == "neighbours":
                 self._write_neighbours()
@@ -141,7 +142,7 @@ class Run:
                 break
             self._do(act)
         self.notes.setdefault("storm_ended", time.time())  # by the first lane: what bites from now on is distinguished
-        least = least_bites(self.seconds / 60)
+        least = least_bites(self.seconds / 60, self.MINUTES_APART)
         for _ in range(TRIES_AT_THE_END * len(self.DECKS[name])):
             act = next(plan)
             wanted = 1 if act.kind == "rebuild" else least
@@ -284,6 +285,7 @@ class Run:
         about = {
             **self._about(),
             "lease_seconds": LEASE_SECONDS,
+            "minutes_apart": self.MINUTES_APART,
             "max_attempts": int(SETTINGS["OUTBOX_MAX_ATTEMPTS"]),
             "refused_attempts": self.producer.refused,
             "joined_swapped": self.producer.joined.swapped,

@@ -38,6 +38,9 @@ GAPS = {
     "postgresql": (6.0, 13.0),
     "elasticsearch": (2.0, 5.0),
     "people": (4.0, 10.0),
+    "failover": (4.0, 8.0),
+    "cluster": (3.0, 6.0),
+    "starvation": (3.0, 6.0),
 }
 # What takes many seconds and both servers, and so seldom ends in a storm: every third round it has a quiet window.
 LONG = ("verify", "rebuild")

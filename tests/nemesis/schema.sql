@@ -45,10 +45,13 @@ select 'book', b.id,
   from nemesis_books b join nemesis_authors a on a.id = b.author_id join nemesis_houses h on h.id = a.house_id;
 
 -- Events that daemons write themselves, and those of attached tables: nobody else knows of them.
-create table recorded_refreshes (id uuid, entity_type text, entity_id text, op text, at timestamptz default clock_timestamp());
+create table recorded_refreshes (id uuid, entity_type text, entity_id text, op text, version bigint, payload text,
+                                 at timestamptz default clock_timestamp());
 create function record_refresh() returns trigger language plpgsql as $fn$
 begin
-    insert into recorded_refreshes values (new.id, new.entity_type, new.entity_id, new.op);
+    insert into recorded_refreshes values (new.id, new.entity_type, new.entity_id, new.op,
+                                           case when new.op in ('upsert', 'delete') then new.event_version else 0 end,
+                                           new.payload);
     return null;
 end
 $fn$;

@@ -14,8 +14,8 @@ from tests.nemesis import joined_documents, linked, neighbours_judge
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import CHECKS
 from tests.nemesis.joined import REFRESH
+from tests.nemesis.lanes import LANES, STORM
 from tests.nemesis.neighbours_judge import NeighbourLane
-from tests.nemesis.schedule import FAULTS, PEOPLE
 
 CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
 
@@ -54,9 +54,9 @@ class NemesisVerdict:
         return {**asdict(self), "exit": self.code}
 
 
-def least_bites(minutes: float) -> int:
-    """One in three minutes: two minutes ask for one of each, half an hour for ten."""
-    return max(1, int(minutes // 3))
+def least_bites(minutes: float, apart: float = 3) -> int:
+    """One in three minutes: two minutes ask for one of each, half an hour for ten. Lanes of long acts say how long."""
+    return max(1, int(minutes // apart))
 
 
 def judge(found: Evidence) -> NemesisVerdict:
@@ -91,8 +91,9 @@ def _of_neighbours(found: Evidence, lane: NeighbourLane | None) -> NemesisVerdic
 
 
 def _of_storm(found: Evidence) -> NemesisVerdict:
-    findings = [numbered(number, checked(check, found)) for number, check in CHECKS]
-    bitten = [bitten_by(found, kind) for kind in (*FAULTS, *PEOPLE)]
+    lane = LANES.get(str(found.about.get("lane")), STORM)
+    findings = [numbered(number, checked(check, found)) for number, check in (*CHECKS, *lane.checks)]
+    bitten = [bitten_by(found, kind) for kind in lane.kinds]
     broken = [finding.name for finding in findings if not finding.ok]
     if nothing := _empty(found):
         # Whatever holds on nothing shows nothing, and what is broken there may only be missing.
@@ -136,7 +137,7 @@ def bitten_by(found: Evidence, kind: str) -> Bitten:
     bit = [act for act in acts if act["bit"]]
     late = sum(act["began"] >= found.about.get("storm_ended", math.inf) for act in bit)
     # A rebuild is in between, not a fault: one that came through is enough.
-    least = 1 if kind == "rebuild" else least_bites(found.about["minutes"])
+    least = 1 if kind == "rebuild" else least_bites(found.about["minutes"], found.about.get("minutes_apart", 3))
     return Bitten(kind, len(acts), len(bit) - late, late, least, str((bit or acts or [{"told": ""}])[-1]["told"]))
 
 

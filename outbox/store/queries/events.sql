@@ -209,6 +209,7 @@ with verdict as materialized (
     select s.id, s.attempts, s.replay_count, clock_timestamp(), %(owner)s, j.reason, j.code, j.error, j.detail
       from settled s join judged j using (id)
      where j.own
+    on conflict do nothing
 )
 -- include: _kept
 

@@ -70,6 +70,7 @@ with given as materialized (
     select s.id, s.attempts, s.replay_count, clock_timestamp(), %(owner)s, n.reason, n.code, n.error, n.detail
       from (select * from stored union all select * from reopened) s join named n on n.row_id = s.id
      where n.own
+    on conflict do nothing
 )
 select count(*) from named
 

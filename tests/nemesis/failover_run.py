@@ -1,0 +1,74 @@
+"""Runs the lane failover: the load and the judges of every nemesis while PostgreSQL fails over and comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from typing import ClassVar, LiteralString
+
+from labs.collect import write
+from tests.nemesis import gaps
+from tests.nemesis.bite import Bite
+from tests.nemesis.failover_faults import FailoverFaults
+from tests.nemesis.failover_ground import FailoverGround
+from tests.nemesis.failover_load import HeldProducer
+from tests.nemesis.gang import Gang
+from tests.nemesis.lanes import FAILOVER_DECKS
+from tests.nemesis.people import People
+from tests.nemesis.run import Run
+from tests.nemesis.schedule import PlannedAct
+from tests.nemesis.server_faults import ServerFaults
+from tests.nemesis.watch import Watch
+from tests.nemesis.worker_faults import WorkerFaults
+
+RENUMBERED: LiteralString = "select event_id::text, was, now from renumbered"
+
+
+class FailoverRun(Run):
+    DECKS: ClassVar[Mapping[str, Sequence[str]]] = FAILOVER_DECKS
+    MINUTES_APART: ClassVar[float] = 5
+    LONGER_SECONDS: ClassVar[float] = 300.0
+    ground: FailoverGround
+
+    def _ground(self) -> FailoverGround:
+        return FailoverGround(self.seed, self.release)
+
+    def _build(self) -> None:
+        self.gang = Gang(self.ground, self.folder)
+        self.watch = Watch(self.ground, self.gang, self.folder)
+        self.people = People(self.ground, self.folder, self._end)
+        self.producer = HeldProducer(self.ground, self.ledger, self.seed, self.rate)
+        self.failover = FailoverFaults(self.ground, self.gang, self.ledger, self.producer, self._end)
+        self.servers = ServerFaults(self.ground, self.gang, self._end)
+        self.servers.table |= self.failover.table
+        self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)
+        self.notes["lane"] = self.lane
+
+    def _act(self, act: PlannedAct) -> tuple[str, Bite]:
+        with self.failover.starts if act.kind in self.workers.table else nullcontext():
+            return super()._act(act)
+
+    def _drain(self) -> None:
+        super()._drain()
+        mending = gaps.Gaps(self.ground, self.people, self.ledger, self._await_empty, self.say)
+        lost = self.failover.withdrawn.values()
+        self.notes["gaps"] = mending.find_and_mend(lost, by_linked=bool(lost))
+
+    def _leave(self) -> None:
+        truth = gaps.rows(self.ground)
+        super()._leave()
+        write(self.folder / "rows.ndjson", ({"_id": name, "digest": text} for name, text in truth.items()))
+        self._rewrite_ledger()
+
+    def _rewrite_ledger(self) -> None:
+        """A commit that a promotion lost did not happen, as one without an answer; a version is what it became."""
+        now = {id: int(version) for id, _, version in self.ground.rows(RENUMBERED)}
+        known = self.ground.known()
+        self.notes["renumbered"] = len(now)
+        with (self.folder / "ledger.ndjson").open("w", encoding="utf-8") as file:
+            for entry in self.ledger.entries:
+                lost = entry.id in self.failover.withdrawn and entry.id not in known
+                told = replace(entry, committed=entry.committed and not lost, version=now.get(entry.id, entry.version))
+                file.write(json.dumps(asdict(told)) + "\n")
