@@ -270,7 +270,7 @@ class Run:
         self.notes |= {"answers": len(said), "canary_seen": sum(CANARY in text for text in said)}
         self.notes["password_seen"] = self._password_seen(said)
         self.notes["neighbour_after"] = self.ground.neighbour()
-        view = collect.VIEW if self.recipe.parts else None
+        view = collect.VIEW if self.recipe.parts else collect.NO_VIEW
         collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, self.ledger.entries, view=view)
         write(self.folder / "writes.ndjson", self.ground.wire.rows())
 

@@ -97,7 +97,7 @@ class SchemaFaults:
         attached = self._attach(n)
         done = [first.code, *((attached and self._renew_parcels()) or [None])]
         self._partitions_right = done == [0, 0, 0]
-        return Bite(self._partitions_right, f"partition {n} with {rows or 0} rows, commands ended with {done}")
+        return Bite(attached, f"partition {n} with {rows or 0} rows, commands ended with {done}")
 
     def _attach(self, n: int) -> bool:
         bound = f"for values with (modulus {PARTITIONS}, remainder {n})"
