@@ -99,7 +99,7 @@ def fixed(*, kafka: bool = False) -> Recipe:
 
 
 def compose(seed: int, *, kafka: bool | None = None) -> Recipe:
-    """The same for the same seed. `kafka`: asked for, or refused; left out: one seed in six."""
+    """The same for the same seed. `kafka`: asked for, or refused; left out: one seed in twelve."""
     dice = random.Random(f"{seed}:wide")
     found: set[str] = set(dice.sample(list(PARTS), dice.choice((2, 3, 3, 4, 4, 5, 8))))
     found.add(f"ids:{dice.choice(list(MADE_BY))}")
@@ -112,7 +112,7 @@ def compose(seed: int, *, kafka: bool | None = None) -> Recipe:
     found |= set(commands) | {"replay"}
     found |= {act for act in SCHEMA_ACTS if dice.random() < 0.35}
     found |= {"producer-versions"} if dice.random() < 0.3 else set()
-    of_kafka = dice.random() < 1 / 6
+    of_kafka = dice.random() < 1 / 12
     if of_kafka if kafka is None else kafka:
         found |= {"kafka", "verify", *_some(dice, KAFKA_DECKS["kafka"])}
         found -= NOT_WITH_KAFKA | {kind for kind in DECKS["workers"] if kind not in KAFKA_DECKS["workers"]}
