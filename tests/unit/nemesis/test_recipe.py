@@ -50,13 +50,15 @@ def test_what_is_taken_away_takes_its_lane_with_it() -> None:
 
 @pytest.mark.parametrize("kind", MADE_BY)
 def test_names_stand_for_ids_that_differ_and_no_other_text_is_changed(kind: str) -> None:
-    ids = Ids(kind)  # type: ignore[arg-type]
+    ids = Ids(kind)
     assert len({ids.typed(f"p{n}") for n in range(300)}) == 300
     assert ids.typed("tenant 3") == "tenant 3"
     assert all(ids.typed(ids.typed(f"p{n}")) == ids.typed(f"p{n}") for n in range(300))
 
 
-def test_a_run_that_fails_is_shrunk_to_the_fewest_ingredients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_fails_is_shrunk_to_the_fewest_ingredients(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tried: list[frozenset[str]] = []
 
     def broken(recipe: Recipe, folder: Path) -> set[str]:
