@@ -22,7 +22,7 @@ DRAFT_VIEW: LiteralString = "select 'draft', d.id, d.document, null from nemesis
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LoadPart:
     """`share` of all acts in a fixed run; `events` of an act, as a rule. `subjects`: letter and number of the ids that
     documents may have, where only the database notes their events."""
 
@@ -47,20 +47,20 @@ class Part:
         return {f"{kind}:{ids.typed(f'{letter}{n}')}" for kind in self.kinds for n in range(many)}
 
 
-PARTS: Mapping[str, Part] = {
-    "joined": Part(
+PARTS: Mapping[str, LoadPart] = {
+    "joined": LoadPart(
         ("joined",), joined.TABLES, joined.VIEW, joined.SHARE_OF_ACTS, joined.EVENTS, (joined.FIRST, joined.SECOND)
     ),
-    "routed": Part(
+    "routed": LoadPart(
         *(("order",), routed.TABLES, routed.VIEW, routed.SHARE_OF_ACTS, routed.EVENTS),
         *((routed.FIRST, routed.SECOND), routed.name),
     ),
-    "linked": Part(
+    "linked": LoadPart(
         *(("book",), linked.TABLES, linked.VIEW, linked.SHARE_OF_ACTS, linked.EVENTS),
         *((linked.FIRST, linked.SECOND), linked.name, [(table, "book", way) for table, way in linked.ATTACHED]),
         *(("b", linked.BOOKS), linked.MOST_SECONDS_APART),
     ),
-    "tickets": Part(
+    "tickets": LoadPart(
         ("ticket",),
         attached.TICKET_TABLES,
         attached.TICKET_VIEW,
@@ -75,7 +75,7 @@ PARTS: Mapping[str, Part] = {
         ("k", attached.TICKETS),
         linked.MOST_SECONDS_APART,
     ),
-    "carts": Part(
+    "carts": LoadPart(
         ("cart",),
         attached.CART_TABLES,
         attached.CART_VIEW,
@@ -86,7 +86,7 @@ PARTS: Mapping[str, Part] = {
         [("nemesis_carts", "cart", ID), ("nemesis_cart_items", "cart", {"id_column": "cart_id"})],
         ("q", attached.CARTS),
     ),
-    "parcels": Part(
+    "parcels": LoadPart(
         ("parcel",),
         attached.PARCEL_TABLES,
         attached.PARCEL_VIEW,
@@ -97,7 +97,7 @@ PARTS: Mapping[str, Part] = {
         [("nemesis_parcels", "parcel", ID)],
         ("r", attached.PARCELS),
     ),
-    "goods": Part(
+    "goods": LoadPart(
         ("good", "offer"),
         attached.GOOD_TABLES,
         attached.GOOD_VIEW,
@@ -108,7 +108,7 @@ PARTS: Mapping[str, Part] = {
         [("nemesis_goods", "good", ID), ("nemesis_goods", "offer", {**ID, "columns": ("title", "price")})],
         ("w", attached.GOODS),
     ),
-    "drafts": Part(("draft",), DRAFT_TABLES, DRAFT_VIEW, 0.1, 1),
+    "drafts": LoadPart(("draft",), DRAFT_TABLES, DRAFT_VIEW, 0.1, 1),
 }
 
 
