@@ -77,8 +77,6 @@ create table nemesis_carts (
 create table nemesis_cart_items (
     n bigint generated always as identity primary key, cart_id ID not null, item text not null);
 create index on nemesis_cart_items (cart_id);
-insert into nemesis_carts select nemesis_id('q', n), 'cart ' || n, timestamptz '2026-03-29 01:30+00', null
-  from generate_series(0, 239) n;
 """
 CART_VIEW: LiteralString = """
 select 'cart', q.id, json_build_object(
