@@ -70,7 +70,7 @@ class BackfillDesk:
         """Whatever is wrong with the wish is said here, before anything starts. No types: all of the view."""
         reason = read.reason(reason)
         chosen = self.kept_by_view(types, actor)
-        self._check_rebuild(chosen)
+        self.check_rebuild(chosen)
         newest = self.backfills.newest()
         about = {"started_by": actor.name, "reason": reason, "entity_types": chosen, "total": self.estimate(chosen)}
         begun = self.backfills.begin(dead_owner(newest.owner if newest else None), **about)
@@ -92,13 +92,13 @@ class BackfillDesk:
         newest = self.backfills.newest()
         if newest is None or newest.status == "finished":
             raise NothingToResume
-        self._check_rebuild(newest.entity_types)
+        self.check_rebuild(newest.entity_types)
         taken = self.backfills.take(newest.id, dead_owner(newest.owner))
         if taken is None:
             raise AtWork(newest.owner or "")
         return taken
 
-    def _check_rebuild(self, types: Sequence[str]) -> None:
+    def check_rebuild(self, types: Sequence[str]) -> None:
         if found := self.rebuilding(types):
             raise RebuildUnderWay(found)
 
