@@ -100,7 +100,7 @@ def _check(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
     asked.recipe = _recipe(parser, asked)
     if asked.recipe.has("kafka") and (asked.lane == "neighbours" or asked.poison):
         parser.error("--source kafka has no lane of the neighbours: leave --lane and --poison out")
-    if asked.lane != "all" and (asked.record or asked.archive):
+    if asked.lane not in (("all", "storm") if asked.wide else ("all",)) and (asked.record or asked.archive):
         parser.error("--record and --archive are of a whole run: leave --lane out")
     if asked.out and asked.out.exists() and any(asked.out.iterdir()):
         parser.error(f"{asked.out} is not empty: a history is never written over")
