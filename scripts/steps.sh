@@ -120,7 +120,9 @@ tested() {
 }
 
 nemesis_alone() {
-  OUTBOX_TEST_SLOW=1 tested tests/acceptance/test_nemesis.py
+  local seed=${OUTBOX_TEST_SEED:-$(date -u +%Y%m%d)}
+  say "the seed of the day: scripts/nemesis --wide --source table --seed $seed"
+  OUTBOX_TEST_SEED=$seed OUTBOX_TEST_SLOW=1 tested tests/acceptance/test_nemesis.py
 }
 
 # No test is retried: one that fails once in ten runs is a defect. Coverage is a separate run (scripts/coverage).

@@ -39,6 +39,9 @@ class IndexedDocuments:
             for key in self.naming.keys_of(held.id, (entity_type,))
         )
 
+    def check(self, entity_type: str) -> None:
+        self.reindexing.backfill.check_rebuild([entity_type])
+
     def bring_over(self, entity_type: str, actor: Actor, reason: str) -> None:
         backfill = self.reindexing.backfill
         backfill.run(backfill.start([entity_type], actor, reason), actor, 0.0)
@@ -73,5 +76,9 @@ def open_types(settings: Settings) -> Iterator[TypesDesk]:
             join(settings, database, elastic), ElasticScan(elastic), settings.naming, PostgresEventWriter(database)
         )
         yield TypesDesk(
-            PostgresEntityTypes(database), documents.any_of, documents.bring_over, settings.source == "kafka"
+            PostgresEntityTypes(database),
+            documents.any_of,
+            documents.check,
+            documents.bring_over,
+            settings.source == "kafka",
         )

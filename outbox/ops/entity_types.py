@@ -31,10 +31,11 @@ class HasDocuments(Conflict):
 @dataclass(frozen=True, slots=True)
 class TypesDesk:
     """`any_documents`: whether the index holds one of the type. `bring_over` writes what the view has of it, and
-    removes what only the index has."""
+    removes what only the index has; `check` raises where it may not now."""
 
     store: PostgresEntityTypes
     any_documents: Callable[[str], bool]
+    check: Callable[[str], None]
     bring_over: Callable[[str, Actor, str], None]
     has_records: bool  # events come from Kafka
     rest: Callable[[float], object] = time.sleep
@@ -59,6 +60,8 @@ class TypesDesk:
         if leaves_view and self.any_documents(entity_type):
             raise HasDocuments(entity_type)
         moves = wanted.kept_by is KeptBy.VIEW and was is not None and (was.moving or was.kept_by is KeptBy.PAYLOAD)
+        if moves:
+            self.check(entity_type)
         if was is None or was._replace(moving=False) != wanted or not moves:
             self.store.change(entity_type, wanted._replace(moving=moves), actor, reason, was)
         if moves:

@@ -38,7 +38,13 @@ class NotKeptByView(OutboxError):
 
 
 class AtWork(Conflict):
-    """Another backfill is at work. Wait for it, or stop it first; the lease of a killed one lasts fifteen seconds."""
+    """A backfill is at work. Wait for it, or stop it first; the lease of a killed one lasts fifteen seconds."""
+
+
+class RebuildUnderWay(Conflict):
+    """A rebuild is under way, and the index beside the one in use would lack what a backfill writes. Finish or cancel
+    it first (`outbox rebuild --status`), or run `outbox refresh --type TYPE --all`, whose events are written to both;
+    nothing was written."""
 
 
 class NothingToResume(Conflict):
@@ -48,12 +54,14 @@ class NothingToResume(Conflict):
 @dataclass(frozen=True, slots=True)
 class BackfillDesk:
     """`declare` answers which of these types the view keeps, after it has declared those that nobody had. `note`
-    notes where the index holds documents of these types, and answers what it cannot follow."""
+    notes where the index holds documents of these types, and answers what it cannot follow. `rebuilding` says which
+    rebuild of their index is not over."""
 
     backfills: PostgresBackfills
     view: Callable[[], PostgresTruth]
     declare: Callable[[Sequence[str], Actor], Sequence[str]]
     note: Callable[[Sequence[str], Actor], Iterator[Sequence[Refusal]]]
+    rebuilding: Callable[[Sequence[str]], str]
     estimate: Callable[[Sequence[str]], int]
     make: Callable[[float, Actor], Copier]
     parallel: Parallel
@@ -62,6 +70,7 @@ class BackfillDesk:
         """Whatever is wrong with the wish is said here, before anything starts. No types: all of the view."""
         reason = read.reason(reason)
         chosen = self.kept_by_view(types, actor)
+        self.check_rebuild(chosen)
         newest = self.backfills.newest()
         about = {"started_by": actor.name, "reason": reason, "entity_types": chosen, "total": self.estimate(chosen)}
         begun = self.backfills.begin(dead_owner(newest.owner if newest else None), **about)
@@ -83,10 +92,15 @@ class BackfillDesk:
         newest = self.backfills.newest()
         if newest is None or newest.status == "finished":
             raise NothingToResume
+        self.check_rebuild(newest.entity_types)
         taken = self.backfills.take(newest.id, dead_owner(newest.owner))
         if taken is None:
             raise AtWork(newest.owner or "")
         return taken
+
+    def check_rebuild(self, types: Sequence[str]) -> None:
+        if found := self.rebuilding(types):
+            raise RebuildUnderWay(found)
 
     def run(
         self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int, str], None] = lambda *_: None

@@ -161,15 +161,24 @@ def join(
         parallel=parallel,
     )
     keys = ViewKeys(database, settings.documents)
+    backfills = PostgresBackfills(database, owner=owner)
+
+    def rebuilding(types: Sequence[str]) -> str:
+        newest = rebuilds.newest()
+        if newest is None or newest.is_over or newest.target not in map(settings.naming.index_of, types):
+            return ""
+        return newest.sentence
+
     return Reindexing(
         verify,
         repair,
-        RebuildDesk(steps, settings.elastic.targets),
+        RebuildDesk(steps, settings.elastic.targets, backfills),
         BackfillDesk(
-            PostgresBackfills(database, owner=owner),
+            backfills,
             lambda: _truth(settings, database),
             partial(_kept_by_view, database),
             places.note_all,
+            rebuilding,
             lambda types: keys.estimate(types) or parallel.estimate(types),
             copies(settings, database, elastic),
             parallel,

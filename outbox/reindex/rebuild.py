@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outbox.errors import UsageError
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep, next_index
+from outbox.reindex.backfill import AtWork
 from outbox.reindex.rebuild_steps import (
     Broken,
     HeldByAnother,
@@ -19,11 +20,15 @@ from outbox.reindex.rebuild_steps import (
     dead_owner,
 )
 
+if TYPE_CHECKING:
+    from outbox.reindex.tables import PostgresBackfills
+
 
 @dataclass(slots=True)
 class RebuildDesk:
     steps: RebuildSteps
     targets: Sequence[str]
+    backfills: PostgresBackfills
 
     def newest(self) -> Rebuild | None:
         return self.steps.rebuilds.newest()
@@ -37,6 +42,8 @@ class RebuildDesk:
         newest = self.newest()
         if newest is not None and not newest.is_over:
             raise InTheWay(newest.sentence)
+        if (filling := self.backfills.newest()) is not None and filling.status == "running" and filling.held:
+            raise AtWork(filling.owner or "")
         begun = self.steps.rebuilds.begin(**self._wish(target, mapping, settings), started_by=actor.name, reason=reason)
         if begun is None:
             raise InTheWay

@@ -74,8 +74,12 @@ class ViewDocuments(TopicStore, topic="documents"):
             return read_shape(connection, self._view)
 
     def draw(self) -> int:
-        """In its own statement and transaction: the reads that follow see all that was committed before it."""
-        return int(self._value("draw"))
+        """In its own statement and transaction: the reads that follow see all that was committed before it. What they
+        read may not be older, so a view that was ordinary and is materialised by now is read anew, and refused."""
+        version, materialised, _ = self._one("draw", view=self._view) or (0, None, None)
+        if materialised:
+            self._made = None
+        return int(version)
 
     def types_in_view(self, types: Sequence[str]) -> set[str]:
         """Of these types, those that the view has an entity of. Raises DocumentsUnavailable."""

@@ -239,6 +239,26 @@ def test_a_materialised_view_is_not_read_and_its_events_wait_until_it_is_an_ordi
     assert articles.queue.row(seen).status == "done"
 
 
+def test_a_view_that_becomes_materialised_while_a_daemon_runs_is_not_read_any_more(articles: Articles) -> None:
+    conn = articles.queue.connection
+    entity = articles.add()
+    articles.ask(entity, op="refresh")
+    articles.worker.run()
+    conn.execute("alter view search_documents rename to ordinary")
+    conn.execute("create materialized view search_documents as select * from ordinary")
+    conn.execute("delete from article where id = %s", [entity])
+    seen = articles.ask(entity, op="refresh")
+    articles.worker.run()
+    assert articles.queue.row(seen).status == "pending"
+    conn.execute("drop materialized view search_documents")
+    conn.execute("alter view ordinary rename to search_documents")
+    articles.clock.passes(HOLD_SECONDS + 1)
+    articles.queue.make_due()
+    articles.worker.run()
+    assert articles.queue.row(seen).status == "done"
+    assert articles.document(entity) is None
+
+
 def test_a_table_in_the_place_of_the_view_is_read(articles: Articles) -> None:
     conn = articles.queue.connection
     entity = articles.add()

@@ -12,6 +12,7 @@ from outbox.policy.outcome import Failure, Reason
 from outbox.policy.reindex import next_index
 from outbox.ports import BulkAction
 from outbox.reindex import copier, mismatches
+from outbox.reindex.backfill import AtWork, RebuildUnderWay
 from outbox.reindex.rebuild_steps import (
     Broken,
     HeldByAnother,
@@ -420,6 +421,36 @@ def test_only_one_at_a_time(world: RebuildWorld) -> None:
         world.start()
     with pytest.raises(Conflict, match="too late"):
         desk.cancel(world.row())
+
+
+def test_a_backfill_waits_for_a_rebuild_whose_index_would_lack_what_it_writes(world: RebuildWorld) -> None:
+    """Between the comparison and the swap, and until there is no way back. An attached partition has no events."""
+    world.fill(3)
+    world.project()
+    desk = world.desk()
+    ready = world.start(desk)
+    world.connection.execute("insert into articles (id, title) values ('apart', 'without an event')")
+    backfill = world.reindexing().backfill
+    with pytest.raises(RebuildUnderWay):
+        backfill.start(["article"], ALICE, "a partition was attached")
+    swapped = desk.swap(ready, ALICE, "why")
+    with pytest.raises(RebuildUnderWay):
+        backfill.start(["article"], ALICE, "a partition was attached")
+    desk.finish(swapped)
+    backfill.run(backfill.start(["article"], ALICE, "a partition was attached"), ALICE, 0)
+    assert drift(world) == 0
+
+
+def test_a_rebuild_does_not_begin_beside_a_backfill(world: RebuildWorld) -> None:
+    world.fill(3)
+    world.project()
+    backfill = world.reindexing().backfill
+    begun = backfill.start(["article"], ALICE, "why")
+    with pytest.raises(AtWork):
+        world.start()
+    backfill.run(begun, ALICE, 0)
+    world.rebuilt()
+    assert drift(world) == 0
 
 
 def test_a_cancelled_rebuild_leaves_nothing_behind(world: RebuildWorld) -> None:

@@ -49,13 +49,13 @@ class ClusterRun(Run):
 
     def _ground(self) -> ClusterGround:
         self.say("three nodes in namespaces of their own: two minutes")
-        return ClusterGround(self.seed, self.release)
+        return ClusterGround(self.seed, self.release, self.recipe)
 
     def _build(self) -> None:
         self.gang = Gang(self.ground, self.folder)
         self.watch = SureWatch(self.ground, self.gang, self.folder)
         self.people = People(self.ground, self.folder, self._end)
-        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate)
+        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, self.recipe)
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.servers.table |= ClusterFaults(self.ground, self.gang, self._end).table
         self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)

@@ -13,6 +13,8 @@ from labs.collect import documents_of, write
 from labs.ledger import LedgerEntry, digest
 
 VIEW: LiteralString = "select entity_type, entity_id, document, routing from search_documents order by 1, 2"
+# Of a run in which payloads keep all types.
+NO_VIEW: LiteralString = "select '' as entity_type, '' as entity_id, null as document, '' as routing where false"
 Row = dict[str, Any]
 TABLES: dict[str, LiteralString] = {
     "events": "select id, seq, entity_type, entity_id, op, event_version, status, attempts, abandoned_count,"
@@ -24,9 +26,11 @@ TABLES: dict[str, LiteralString] = {
     "audit": "select id, at, action, actor, batch_id, event_id from search_outbox_audit order by id",
     "replays": "select * from search_outbox_replays",
 }
-# In the form of the ledger: what daemons wrote, which nobody has committed beside them.
+# In the form of the ledger: what daemons wrote, which nobody has committed beside them. A delete of an attached table's
+# row means what a refresh means.
 OWED: LiteralString = (
-    "select id, entity_type, entity_id, op, version, payload, extract(epoch from at)::float8 as at"
+    "select id, entity_type, entity_id, case when op = 'delete' and is_attached(entity_type) then 'refresh' else op end"
+    " as op, version, payload, extract(epoch from at)::float8 as at"
     " from recorded_refreshes order by at"
 )
 MOST_DOCUMENTS = 10_000  # that one search returns

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -22,7 +23,9 @@ from tests.nemesis.failover_run import FailoverRun
 from tests.nemesis.kafka_run import KafkaRun
 from tests.nemesis.lanes import LANES
 from tests.nemesis.poison import KINDS
+from tests.nemesis.recipe import Recipe, compose, fixed
 from tests.nemesis.run import Run
+from tests.nemesis.shrink import shrink
 from tests.nemesis.starvation_run import StarvationRun
 
 RUNS: dict[str, type[Run]] = {"failover": FailoverRun, "cluster": ClusterRun, "starvation": StarvationRun}
@@ -37,10 +40,16 @@ Before the storm comes the lane of the neighbours: innocent events beside poison
 p99 must stay under twice that of a calm. It takes 4 minutes beside a storm of 10 or more; beside a shorter one a
 few seconds, which are too short to judge a p99.
 
+With --wide the seed also composes what the run contains: which loads in which index, ids of which type, which settings,
+which faults and commands. It prints the ingredients. --shrink runs it again with ingredients taken away, for as long as
+it fails.
+
 The plan of faults follows from the seed alone. What a fault does is measured: one that did not bite proves nothing.
 
 examples:
-  scripts/nemesis --minutes 2 --seed 1            what CI runs
+  scripts/nemesis --wide --minutes 2 --seed 20261119   what scripts/test --all runs, with the day for a seed
+  scripts/nemesis --wide --seed 7 --shrink        the fewest ingredients that still fail
+  scripts/nemesis --wide --seed 7 --without kill_9,drafts   the same without these
   scripts/nemesis --minutes 30 --seed 1 --record --archive     what docs/reliability.md records
   scripts/nemesis --product opensearch --minutes 10 --record --archive   the same on OpenSearch, recorded apart
   scripts/nemesis --source kafka --minutes 10 --record --archive   three brokers, Connect and a consumer group
@@ -59,7 +68,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="the plan of faults (default 1)")
     parser.add_argument("--rate", type=float, default=50.0, help="events per second (default 50)")
     parser.add_argument("--product", default="elasticsearch", help=f"the search server: {PRODUCTS}")
-    parser.add_argument("--source", choices=("table", "kafka"), default="table", help="where workers read from")
+    told = "where workers read from (default: table; with --wide the seed says)"
+    parser.add_argument("--source", choices=("table", "kafka"), help=told)
+    parser.add_argument("--wide", action="store_true", help="compose what the run contains from the seed")
+    told = "take these ingredients away, separated by commas"
+    parser.add_argument("--without", default="", metavar="NAMES", help=told)
+    parser.add_argument("--shrink", action="store_true", help="find the fewest ingredients with which it still fails")
     parser.add_argument(
         "--lane", choices=("all", "storm", "neighbours", *LANES), default="all", help="run only this one"
     )
@@ -90,14 +104,27 @@ def _check(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
         parser.error("--minutes must be above 0 and at most 1440")
     if not 0 < asked.rate <= 1000:
         parser.error("--rate must be above 0 and at most 1000")
-    if asked.source == "kafka" and (asked.lane not in ("all", "storm") or asked.poison):
+    asked.recipe = _recipe(parser, asked)
+    if asked.lane in LANES and asked.wide:
+        parser.error(f"--lane {asked.lane} has a world of its own: leave --wide out")
+    if asked.recipe.has("kafka") and (asked.lane not in ("all", "storm") or asked.poison):
         parser.error("--source kafka has no lane of the neighbours: leave --lane and --poison out")
-    if asked.lane in ("storm", "neighbours") and (asked.record or asked.archive):
+    if asked.lane not in ("all", *(("storm",) if asked.wide else LANES)) and (asked.record or asked.archive):
         parser.error("--record and --archive are of a whole run: leave --lane out")
     if asked.out and asked.out.exists() and any(asked.out.iterdir()):
         parser.error(f"{asked.out} is not empty: a history is never written over")
     if asked.judge and not (asked.judge / "about.json").exists():
         parser.error(f"{asked.judge} holds no about.json: it is no history, or of a run that did not come to its end")
+
+
+def _recipe(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> Recipe:
+    of_kafka = None if asked.source is None else asked.source == "kafka"
+    recipe = compose(asked.seed, kafka=of_kafka) if asked.wide else fixed(kafka=bool(of_kafka))
+    if unknown := set(_kinds(asked.without)) - recipe.ingredients:
+        parser.error(f"--without: not in this run: {', '.join(sorted(unknown))}; there are {recipe}")
+    if asked.shrink and (asked.judge or asked.record or asked.archive or asked.json):
+        parser.error("--shrink prints only what is left")
+    return recipe.without(_kinds(asked.without))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -106,6 +133,8 @@ def main(argv: Sequence[str]) -> int:
     if not asked.judge:
         signal.signal(signal.SIGTERM, _leave)
         try:
+            if asked.shrink:
+                return shrink(asked.recipe, folder, partial(_broken, asked), _say)
             _new_run(asked, folder).run()
         except OutboxError as problem:
             _say(str(problem))
@@ -113,6 +142,10 @@ def main(argv: Sequence[str]) -> int:
         except KeyboardInterrupt:
             _say("interrupted; servers and workers are stopped, nothing is judged")
             return 130
+    return _judge(asked, folder)
+
+
+def _judge(asked: argparse.Namespace, folder: Path) -> int:
     found, judged = agreement.evidence(folder)
     opinion = agreement.ask(found, judged) if judged.counts else None
     told = {**judged.as_json(), "second_judge": opinion.as_json() if opinion else None}
@@ -133,10 +166,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _new_run(asked: argparse.Namespace, folder: Path) -> Run:
-    seconds, kinds = asked.minutes * 60, _kinds(asked.poison)
-    if asked.source == "kafka":
-        return KafkaRun(folder, seconds, asked.seed, asked.rate, _say, "storm", kinds, asked.release)
-    return RUNS.get(asked.lane, Run)(folder, seconds, asked.seed, asked.rate, _say, asked.lane, kinds, asked.release)
+    seconds, kinds, recipe = asked.minutes * 60, _kinds(asked.poison), asked.recipe
+    if recipe.has("kafka"):
+        return KafkaRun(folder, seconds, asked.seed, asked.rate, _say, recipe, "storm", kinds, asked.release)
+    run = RUNS.get(asked.lane, Run)
+    return run(folder, seconds, asked.seed, asked.rate, _say, recipe, asked.lane, kinds, asked.release)
+
+
+def _broken(asked: argparse.Namespace, recipe: Recipe, folder: Path) -> set[str]:
+    """The names of what does not hold, in a run with these ingredients."""
+    asked.recipe = recipe
+    _new_run(asked, folder).run()
+    _, judged = agreement.evidence(folder)
+    return {one.name for one in judged.findings if not one.ok}
 
 
 def _archive(found: Evidence) -> Path:

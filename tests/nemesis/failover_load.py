@@ -12,11 +12,12 @@ import psycopg
 from labs.ledger import Ledger
 from tests.nemesis.failover_ground import FailoverGround
 from tests.nemesis.load import Producer
+from tests.nemesis.recipe import Recipe
 
 
 class HeldProducer(Producer):
-    def __init__(self, ground: FailoverGround, ledger: Ledger, seed: int, rate: float) -> None:
-        super().__init__(ground.database_url, ledger, seed, rate)
+    def __init__(self, ground: FailoverGround, ledger: Ledger, seed: int, rate: float, recipe: Recipe) -> None:
+        super().__init__(ground.database_url, ledger, seed, rate, recipe)
         self._ground = ground
         self._free = threading.Event()
         self._free.set()

@@ -33,13 +33,13 @@ class FailoverRun(Run):
     ground: FailoverGround
 
     def _ground(self) -> FailoverGround:
-        return FailoverGround(self.seed, self.release)
+        return FailoverGround(self.seed, self.release, self.recipe)
 
     def _build(self) -> None:
         self.gang = Gang(self.ground, self.folder)
         self.watch = Watch(self.ground, self.gang, self.folder)
         self.people = People(self.ground, self.folder, self._end)
-        self.producer = HeldProducer(self.ground, self.ledger, self.seed, self.rate)
+        self.producer = HeldProducer(self.ground, self.ledger, self.seed, self.rate, self.recipe)
         self.failover = FailoverFaults(self.ground, self.gang, self.ledger, self.producer, self._end)
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.servers.table |= self.failover.table

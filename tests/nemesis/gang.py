@@ -98,7 +98,14 @@ class Gang:
     def start(self, slot: Slot, settings: Mapping[str, str] | None = None) -> Worker:
         slot.starts += 1
         label = f"{slot.name}.{slot.starts}"
-        own = {**SETTINGS, **PRUNING, **self._ground.road(), "OUTBOX_METRICS_PORT": str(slot.port), **(settings or {})}
+        own = {
+            **SETTINGS,
+            **PRUNING,
+            **self._ground.recipe.settings,
+            **self._ground.road(),
+            "OUTBOX_METRICS_PORT": str(slot.port),
+            **(settings or {}),
+        }
         worker = self._spawner.submit(Worker, slot.name, label, own, self._folder, None).result()
         slot.worker = worker
         slot.logs.append(worker.log)

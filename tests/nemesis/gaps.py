@@ -12,8 +12,8 @@ from labs.ledger import Ledger, LedgerEntry, digest
 from tests.nemesis import joined, linked, routed
 from tests.nemesis.collect import VIEW
 from tests.nemesis.ground import INDEX, Ground
-from tests.nemesis.load import KINDS
 from tests.nemesis.people import People
+from tests.nemesis.schedule import KINDS
 
 ROWS: LiteralString = "select id, document from nemesis_rows"
 REASON = "servers were lost"
@@ -56,7 +56,7 @@ class Gaps:
         gap = differing(self._ground)
         lost = list(withdrawn)
         names = {entry.document for entry in lost}
-        unexplained = {name for name in gap - names if not (by_linked and linked.is_ours(name))}
+        unexplained = {name for name in gap - names if not (by_linked and name.startswith(f"{linked.KIND}:"))}
         said = self._verify()
         named = {one["id"] for kind in said.get("first", {}).values() for one in kind}
         full = {kind for kind, found in said.get("first", {}).items() if len(found) >= SHOWN}

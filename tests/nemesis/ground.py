@@ -27,9 +27,14 @@ from outbox.embedded.process import await_end
 from outbox.embedded.search_server import EmbeddedSearch
 from outbox.embedded.server import remove_abandoned
 from outbox.embedded.stack import search_server
+from outbox.policy.entity_type import EntityType, KeptBy, Versions
 from outbox.store.attach.attach import attach
+from outbox.store.entity_types import declare
 from outbox.store.schema.migrate import migrate
-from tests.nemesis import linked
+from tests.fixtures.guide_table import CREATE as GUIDE_TABLE
+from tests.nemesis.parts import PARTS, view
+from tests.nemesis.recipe import ADOPTABLE, Recipe, fixed
+from tests.nemesis.schedule import KINDS
 from tests.nemesis.wire import Wire
 
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -45,23 +50,44 @@ DATABASE_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ELASTIC_DOWN = (ApiError, TransportError)
 
 
-def make_tables(connection: psycopg.Connection[Any]) -> None:
-    """And attach those of the linked part."""
-    connection.execute(SCHEMA.read_bytes())
-    for table, way in linked.ATTACHED:
-        attach(connection, table, entity_type=linked.KIND, **way)
+def make_tables(connection: psycopg.Connection[Any], recipe: Recipe | None = None) -> None:
+    """What every run has, and the parts of this one."""
+    recipe = recipe or fixed()
+    connection.execute(recipe.ids.sql(SCHEMA.read_text(encoding="utf-8")).encode())
+    if recipe.has("producer-versions"):
+        declare(connection, {kind: EntityType(KeptBy.PAYLOAD, Versions.PRODUCER) for kind in KINDS}, "nemesis")
+    if recipe.has("drafts"):
+        declare(connection, {"draft": EntityType(KeptBy.PAYLOAD)}, "nemesis")
+    if not recipe.has("late-view"):
+        make_parts(connection, recipe)
+
+
+def make_parts(connection: psycopg.Connection[Any], recipe: Recipe) -> None:
+    """Their tables, the view over them, and what is attached."""
+    if not recipe.parts:
+        return
+    connection.execute(recipe.ids.function)
+    for name in recipe.parts:
+        connection.execute(recipe.ids.sql(PARTS[name].tables))
+    connection.execute(view(recipe.parts))
+    for name in recipe.parts:
+        for table, kind, way in PARTS[name].attached:
+            values = [kind]
+            connection.execute("insert into nemesis_attached values (%s) on conflict do nothing", values)
+            attach(connection, table, entity_type=kind, **way)
 
 
 class Ground:
-    """`with Ground(seed, release) as ground:`. Reads go past the proxies; workers and people go through them.
+    """`with Ground(seed, release, recipe) as ground:`. Reads go past the proxies; workers and people go through them.
 
     What is called Elasticsearch here is OpenSearch if the release is one of it."""
 
     POSTGRES: ClassVar[Mapping[str, str]] = {}
     WITH_LOG: ClassVar[bool] = False
 
-    def __init__(self, seed: int, release: str) -> None:
+    def __init__(self, seed: int, release: str, recipe: Recipe) -> None:
         self._seed = seed
+        self.recipe = recipe
         self._release = release
         self._open = contextlib.ExitStack()
         self.wire = Wire()
@@ -102,10 +128,14 @@ class Ground:
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             connection.execute("create database nemesis")
         self.database_url = self.postgres.database_url("nemesis")
+        if self.recipe.has("adopted"):
+            with psycopg.connect(self.database_url, autocommit=True) as connection:
+                column = ADOPTABLE.get(self.recipe.ids.type, "text")
+                connection.execute(GUIDE_TABLE.replace("entity_id              uuid", f"entity_id {column}"))
         migrate(self.database_url, log=self.WITH_LOG, by_entity=True)
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             connection.execute(STEPS.read_bytes())
-            make_tables(connection)
+            make_tables(connection, self.recipe)
             # A neighbour's table and index on the same servers: nobody may touch them (I17).
             connection.execute("create table neighbour as select g as n from generate_series(1, 100) g")
 
@@ -149,6 +179,8 @@ class Ground:
 
     @contextlib.contextmanager
     def connect(self, **more: Any) -> Iterator[psycopg.Connection[Any]]:
+        """As the product reads views: in UTC."""
+        more = {"options": "-c TimeZone=UTC", **more}
         with psycopg.connect(self.database_url, autocommit=True, connect_timeout=10, **more) as connection:
             yield connection
 

@@ -15,6 +15,7 @@ import psycopg
 
 from labs.ledger import Ledger, LedgerEntry
 from labs.producing import CANARY
+from tests.nemesis.ids import TEXT, Ids, TypedConnection
 
 KIND = "joined"
 REFRESH = "refresh"
@@ -25,8 +26,30 @@ EVENTS = 2  # of a pair, as a rule
 SHARE_OF_ACTS = 0.2
 MOST_SECONDS_APART = 0.06
 
-Connection = psycopg.Connection[Any]
+Connection = psycopg.Connection[Any] | TypedConnection
 Change = Callable[[Connection, str, random.Random], Sequence[str]]  # which documents it touches
+
+# No foreign keys: what a transaction does to a child must not wait for what another does to its parent.
+TABLES: LiteralString = """
+create table nemesis_parents (id ID primary key, title text not null, revision bigint not null);
+create table nemesis_notes (
+    id bigint generated always as identity primary key, parent_id ID not null, note text not null);
+create table nemesis_tags (
+    id bigint generated always as identity primary key, parent_id ID not null, tag text not null);
+create index on nemesis_notes (parent_id);
+create index on nemesis_tags (parent_id);
+"""
+VIEW: LiteralString = """
+select 'joined'::text as entity_type, p.id as entity_id,
+       json_build_object(
+           'title', p.title, 'kind', 'joined', 'revision', p.revision,
+           'notes', (select coalesce(json_agg(n.note order by n.id), '[]') from nemesis_notes n
+                      where n.parent_id = p.id),
+           'tags', (select coalesce(json_agg(t.tag order by t.id), '[]') from nemesis_tags t
+                     where t.parent_id = p.id)) as document,
+       null as routing
+  from nemesis_parents p
+"""
 
 # Only an act's first transaction locks a parent, and children are locked only where nobody else has them: whoever waits
 # holds nothing that the other needs, and one thread with two transactions never waits for itself.
@@ -56,9 +79,9 @@ def name(dice: random.Random) -> str:
     return f"p{dice.randrange(HOT) if dice.random() < 0.35 else dice.randrange(PARENTS)}"
 
 
-def followed() -> list[str]:
+def followed(ids: Ids) -> list[str]:
     """Documents that are changed, deleted and made again all the time, and some of the many."""
-    return [f"{KIND}:p{n}" for n in (*range(HOT), *range(HOT, PARENTS, PARENTS // 12))]
+    return [f"{KIND}:{ids.typed(f'p{n}')}" for n in (*range(HOT), *range(HOT, PARENTS, PARENTS // 12))]
 
 
 def keep(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
@@ -112,11 +135,13 @@ class Pairs:
     second: Mapping[Change, int] = field(default_factory=SECOND.copy)
     asks: bool = True  # for refreshes; attached tables write their own events, which only the database notes
     apart: float = MOST_SECONDS_APART
+    ids: Ids = TEXT
     swapped: int = 0  # pairs whose commits came in the other order than their writes
     refused: int = 0  # events that surely did not commit
 
-    def commit(self, connections: Sequence[Connection], dice: random.Random) -> None:
+    def commit(self, open_: Sequence[psycopg.Connection[Any]], dice: random.Random) -> None:
         """Raises what psycopg raises; the rest is rolled back by whoever closes the connections."""
+        connections = [TypedConnection(connection, self.ids) for connection in open_]
         subject = self.name(dice)
         written: list[tuple[Connection, list[LedgerEntry]]] = []
         try:
@@ -156,6 +181,7 @@ class Pairs:
         return early + [self._ask(connection, id) for id in touched if not early or id != subject]
 
     def _ask(self, connection: Connection, id: str) -> LedgerEntry:
+        id = self.ids.typed(id)
         row = connection.execute(ASK, [self.kind, id]).fetchone()
         assert row is not None
         return LedgerEntry(row[0], self.kind, id, REFRESH, 0, "", time.time())

@@ -6,8 +6,21 @@ from labs.checks import holds, nobody
 from labs.experiment import CheckResult
 from tests.nemesis.evidence import Evidence, PlacedDocument
 from tests.nemesis.joined import REFRESH
+from tests.nemesis.parts import PARTS
 
 UNROUTED = PlacedDocument("", "")
+SWAPPED = "_swapped"
+
+
+def parts(found: Evidence) -> list[str]:
+    """The parts of the load that the run had."""
+    return [name.removesuffix(SWAPPED) for name in found.about if name.endswith(SWAPPED)]
+
+
+def by_part(found: Evidence) -> dict[str, list[str]]:
+    """The view's documents of each part."""
+    kinds = {part: tuple(f"{kind}:" for kind in PARTS[part].kinds) for part in parts(found)}
+    return {part: [name for name in found.view if name.startswith(kind)] for part, kind in kinds.items()}
 
 
 def stale(found: Evidence) -> list[str]:
@@ -35,8 +48,9 @@ def as_the_view_says(found: Evidence) -> CheckResult:
     """The view is the truth, and content is compared: a version of theirs says nothing."""
     missing, other, back = lost(found), stale(found), back_again(found)
     refreshes = sum(entry.op == REFRESH for entry in found.committed)
-    told = f"{refreshes} refreshes, {found.about['joined_swapped']} pairs of transactions committed in the other order,"
-    told += f" {found.about.get('linked_swapped', 0)} overlapping pairs of rename and move with the rename last;"
+    swapped = {part: found.about[f"{part}{SWAPPED}"] for part in parts(found)}
+    told = f"{refreshes} refreshes, pairs of transactions that committed in the other order:"
+    told += f" {', '.join(f'{n} {part}' for part, n in swapped.items()) or 'none'};"
     told += f" {len(found.view)} documents compared with the view, {len(missing)} lost, {len(other)} stale;"
     told += f" {len(found.joined - found.view.keys())} deleted, {len(back)} are back"
     expected = "every document of the view is what it says, and no other is there"

@@ -36,7 +36,7 @@ from tests.nemesis.invariants import (
 from tests.nemesis.joined import REFRESH
 from tests.nemesis.joined_documents import as_the_view_says, in_one_place
 from tests.nemesis.schedule import KAFKA_KINDS
-from tests.nemesis.verdict import NemesisVerdict, bitten_by, numbered
+from tests.nemesis.verdict import NemesisVerdict, bitten_by, kinds, numbered
 
 BROKER_SECONDS = 9.0  # after a broker's absence its group has other things to do
 BROKERS = ("broker_kill", "broker_stop")
@@ -94,7 +94,9 @@ def lost(found: KafkaEvidence) -> list[str]:
     missing = [
         entry.id
         for entry in found.newest.values()
-        if entry.op == "upsert" and not found.documents.get(entry.document, {}).get("found")
+        if entry.op == "upsert"
+        and entry.document not in found.unsettled
+        and not found.documents.get(entry.document, {}).get("found")
     ]
     return missing + [str(row["id"]) for row in found.stored if row["status"] != "done"]
 
@@ -182,7 +184,7 @@ CHECKS: Sequence[tuple[str, Callable[[KafkaEvidence], CheckResult]]] = (
 
 def judge(found: KafkaEvidence) -> NemesisVerdict:
     findings = [numbered(number, checked(check, found)) for number, check in CHECKS]
-    bitten = [bitten_by(found, kind) for kind in KAFKA_KINDS]
+    bitten = [bitten_by(found, kind) for kind in kinds(found, KAFKA_KINDS)]
     broken = [finding.name for finding in findings if not finding.ok]
     counts = _counts(found)
     if nothing := _empty(found):
@@ -204,7 +206,7 @@ def _empty(found: KafkaEvidence) -> list[str]:
         "ledger": bool(found.rows("ledger")),
         "stored rows": bool(found.stored),
         "documents": bool(found.documents),
-        "joined documents": bool(found.view),
+        **{f"{part} documents": bool(of) for part, of in joined_documents.by_part(found).items()},
         "seen": any(line["changed"] for line in found.seen),
         "takeovers": any(not beside for _, beside in found.takeovers),
         "logs": any(log.stat().st_size for log in found.log_files),

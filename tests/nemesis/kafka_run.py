@@ -9,13 +9,13 @@ from typing import Any, ClassVar, LiteralString
 from labs.collect import write
 from tests.nemesis.gang import Gang
 from tests.nemesis.ground import DATABASE_DOWN
-from tests.nemesis.joined import KIND
 from tests.nemesis.kafka_faults import TAKEOVER_SECONDS, GroupFaults, StreamFaults
 from tests.nemesis.kafka_ground import KAFKA_DOWN, PARTITIONS, SESSION_SECONDS, KafkaGround
 from tests.nemesis.load import Producer
+from tests.nemesis.parts import PARTS
 from tests.nemesis.people import People
 from tests.nemesis.run import DRAIN_SECONDS, OPEN, Run
-from tests.nemesis.schedule import KAFKA_DECKS
+from tests.nemesis.schema_faults import SchemaFaults
 from tests.nemesis.server_faults import ServerFaults
 from tests.nemesis.watch import Watch
 
@@ -31,23 +31,24 @@ FAILED: LiteralString = "select id::text, dead_reason from search_outbox_events 
 
 class KafkaRun(Run):
     LONGER_SECONDS: ClassVar[float] = 300.0  # with four servers more a restart takes a minute on two busy cores
-    DECKS: ClassVar[dict[str, tuple[str, ...]]] = KAFKA_DECKS
     ground: KafkaGround
 
     def _ground(self) -> KafkaGround:
         self.say("and three Kafka brokers, and Kafka Connect: one more minute")
-        return KafkaGround(self.seed, self.release)
+        return KafkaGround(self.seed, self.release, self.recipe)
 
     def _build(self) -> None:
         self.gang = Gang(self.ground, self.folder)
         self.watch = Watch(self.ground, self.gang, self.folder)
         # Of payloads PostgreSQL has only the exceptions.
-        self.people = People(self.ground, self.folder, self._end, COMMAND_SECONDS, compared=KIND)
+        compared = next((PARTS[name].kinds[0] for name in self.recipe.parts), None)
+        self.people = People(self.ground, self.folder, self._end, COMMAND_SECONDS, compared=compared)
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.stream = StreamFaults(self.ground, self.gang, self._end)
         self.servers.table |= self.stream.table
         self.workers = GroupFaults(self.ground, self.gang, self.folder, self._end, self.stream)
-        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, "search_outbox_log")
+        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, self.recipe)
+        self.schema = SchemaFaults(self.ground, self.people, self.producer, self._end)
         self.notes |= {
             "source": "kafka",
             "partitions": PARTITIONS,

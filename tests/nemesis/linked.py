@@ -11,8 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
-from labs.ledger import Ledger
-from tests.nemesis.joined import Change, Connection, Pairs, text
+from tests.nemesis.joined import Change, Connection, text
 
 KIND = "book"
 BOOKS, AUTHORS, HOUSES = 160, 80, 40
@@ -20,6 +19,23 @@ EVENTS = 6  # of a pair, as a rule: a house has two authors, an author two books
 SHARE_OF_ACTS = 0.02  # a thirteenth of the events
 # So long that the first of two commits is often projected before the second: only then a rename finds no book.
 MOST_SECONDS_APART = 0.6
+
+TABLES: LiteralString = """
+create table nemesis_houses (id ID primary key, name text not null);
+create table nemesis_authors (id ID primary key, house_id ID not null, name text not null);
+create table nemesis_books (id ID primary key, author_id ID not null, title text not null);
+create index on nemesis_authors (house_id);
+create index on nemesis_books (author_id);
+insert into nemesis_houses select nemesis_id('h', n), 'house ' || n from generate_series(0, 39) n;
+insert into nemesis_authors select nemesis_id('a', n), nemesis_id('h', n % 40), 'author ' || n
+  from generate_series(0, 79) n;
+"""
+VIEW: LiteralString = """
+select 'book', b.id,
+       json_build_object('title', b.title, 'kind', 'book', 'content', a.name || ' of ' || h.name),
+       null
+  from nemesis_books b join nemesis_authors a on a.id = b.author_id join nemesis_houses h on h.id = a.house_id
+"""
 
 # As of the joined part: a second transaction waits for nobody.
 FREE_AUTHOR: LiteralString = "(select id from nemesis_authors where id = %(id)s for update skip locked)"
@@ -51,15 +67,6 @@ def name(dice: random.Random) -> str:
     return f"a{dice.randrange(AUTHORS)}"
 
 
-def documents() -> set[str]:
-    """All that there may ever be."""
-    return {f"{KIND}:b{n}" for n in range(BOOKS)}
-
-
-def is_ours(document: str) -> bool:
-    return document.startswith(f"{KIND}:")
-
-
 def _doing(statement: LiteralString) -> Change:
     def change(connection: Connection, author: str, dice: random.Random) -> Sequence[str]:
         values = {"id": author, "house": f"h{int(author[1:]) % HOUSES}", "book": f"b{dice.randrange(BOOKS)}"}
@@ -74,7 +81,3 @@ rename, rename_house, move_author, move_book, add_book, remove_book = map(
 )
 FIRST: dict[Change, int] = {rename: 4, rename_house: 6}
 SECOND: dict[Change, int] = {move_book: 5, move_author: 3, add_book: 3, remove_book: 2}
-
-
-def pairs(ledger: Ledger) -> Pairs:
-    return Pairs(ledger, KIND, name, FIRST, SECOND, asks=False, apart=MOST_SECONDS_APART)

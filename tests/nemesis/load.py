@@ -13,34 +13,31 @@ import psycopg
 
 from labs.ledger import Ledger, LedgerEntry, digest
 from labs.producing import CANARY, time_ordered_id
-from tests.nemesis import joined, linked, routed
-from tests.nemesis.joined import Pairs
+from tests.nemesis.ids import Ids
+from tests.nemesis.joined import ASK, REFRESH, Pairs
+from tests.nemesis.parts import DRAFTS, PARTS
+from tests.nemesis.recipe import Recipe
+from tests.nemesis.schedule import KINDS
 
 ENTITIES = 1_500
 HOT = 12
 THREADS = 4
-KINDS = ("page", "block")
 BAD_ONE_IN = 150  # events whose document the mapping refuses, until someone fixes it and replays
 
 # The lock comes first, in a statement of its own: so the versions of an entity grow in the order of its commits.
 LOCK = "select pg_advisory_xact_lock(hashtextextended(%s, 7))"
-KEEP = """
+KEEP: LiteralString = """
 insert into nemesis_rows (id, document, version)
 values (%(id)s, %(document)s, nextval('search_outbox_version'))
 on conflict (id) do update set document = excluded.document, version = excluded.version
 returning version
 """
-REMOVE = "delete from nemesis_rows where id = %(id)s returning nextval('search_outbox_version')"
+REMOVE: LiteralString = "delete from nemesis_rows where id = %(id)s returning nextval('search_outbox_version')"
 EVENT: LiteralString = """
 insert into search_outbox_events (id, entity_type, entity_id, op, event_version, payload)
 values (%(event)s, %(kind)s, %(id)s, %(op)s, %(version)s, %(payload)s)
 """
-
-
-INTO: dict[str, LiteralString] = {
-    "search_outbox_events": EVENT,
-    "search_outbox_log": EVENT.replace("search_outbox_events", "search_outbox_log"),
-}
+DRAFT = "draft"
 
 
 def is_bad(event_id: str) -> bool:
@@ -51,30 +48,31 @@ def is_bad(event_id: str) -> bool:
 class Producer:
     """Threads at a common pace. Lost connections are made again; a commit without an answer is noted as unknown."""
 
-    def __init__(
-        self, database_url: str, ledger: Ledger, seed: int, rate: float, table: str = "search_outbox_events"
-    ) -> None:
-        self._event = INTO[table]
+    def __init__(self, database_url: str, ledger: Ledger, seed: int, rate: float, recipe: Recipe) -> None:
+        into: LiteralString = "search_outbox_log" if recipe.has("kafka") else "search_outbox_events"
+        whose: LiteralString = "nemesis_version" if recipe.has("producer-versions") else "search_outbox_version"
+        self._event = EVENT.replace("search_outbox_events", into)
+        self._keep, self._remove = (text.replace("search_outbox_version", whose) for text in (KEEP, REMOVE))
         self._url = database_url
         self._ledger = ledger
         self._seed = seed
         self._rate = rate
+        self._ids = recipe.ids
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._taken = 0
         self._began = 0.0
         self._refused = 0
-        self.joined = Pairs(ledger)
-        self.routed = Pairs(ledger, routed.KIND, routed.name, routed.FIRST, routed.SECOND)
-        self.linked = linked.pairs(ledger)
-        parts = ((joined, self.joined), (routed, self.routed), (linked, self.linked))
-        self._parts = [(part.SHARE_OF_ACTS, part.EVENTS, pairs) for part, pairs in parts]
+        self.pairs = {name: PARTS[name].pairs(ledger, self._ids) for name in recipe.parts if name != "drafts"}
+        self._parts = [(share, PARTS[name].events, self.pairs.get(name)) for name, share in recipe.weights.items()]
+        self.drafting = threading.Lock()  # of who says by what drafts are kept
+        self.drafts_moved = False
 
     @property
     def refused(self) -> int:
         """Attempts that surely did not commit."""
-        return self._refused + self.joined.refused + self.routed.refused + self.linked.refused
+        return self._refused + sum(pairs.refused for pairs in self.pairs.values())
 
     def start(self) -> None:
         self._began, self._taken = time.monotonic(), 0
@@ -104,21 +102,24 @@ class Producer:
 
     def _go_on(self, connection: psycopg.Connection[Any], beside: psycopg.Connection[Any], dice: random.Random) -> None:
         while True:
-            events, pairs = self._next(dice.random())
+            events, part = self._next(dice.random())
             if self._stop.wait(self._due(events) - time.monotonic()):
                 return
-            if pairs:
-                pairs.commit((connection, beside), dice)
+            if isinstance(part, Pairs):
+                part.commit((connection, beside), dice)
+            elif part == DRAFT:
+                with self.drafting:
+                    self._commit(connection, self._draft(dice))
             else:
-                self._commit(connection, dice)
+                self._commit(connection, self._row(dice))
 
-    def _next(self, number: float) -> tuple[int, Pairs | None]:
-        """How many events the next act has, and whose it is; None: a single event."""
+    def _next(self, number: float) -> tuple[int, Pairs | str]:
+        """How many events the next act has, and whose it is."""
         for share, events, pairs in self._parts:
             if number < share:
-                return events, pairs
+                return events, pairs or DRAFT
             number -= share
-        return 1, None
+        return 1, ""
 
     def _due(self, events: int) -> float:
         """What fell due while the database was down is not made up for: a producer waits with its database."""
@@ -129,12 +130,16 @@ class Producer:
                 self._began = time.monotonic() - self._taken / self._rate
             return due
 
-    def _commit(self, connection: psycopg.Connection[Any], dice: random.Random) -> None:
-        entity = f"e{dice.randrange(HOT) if dice.random() < 0.15 else dice.randrange(ENTITIES)}"
-        wish = {"id": entity, "kind": KINDS[int(entity[1:]) % 2], "event": time_ordered_id()}
-        gone = dice.random() < 0.15
+    def _row(self, dice: random.Random) -> dict[str, Any]:
+        n = dice.randrange(HOT) if dice.random() < 0.15 else dice.randrange(ENTITIES)
+        return _wish(self._ids, f"e{n}", KINDS[n % 2], dice)
+
+    def _draft(self, dice: random.Random) -> dict[str, Any]:
+        return _wish(self._ids, f"d{dice.randrange(DRAFTS)}", DRAFT, dice)
+
+    def _commit(self, connection: psycopg.Connection[Any], wish: dict[str, Any]) -> None:
         try:
-            entry = self._write(connection, {**wish, "gone": gone}, dice)
+            entry = self._write(connection, wish)
         except psycopg.Error:
             self._refused += 1  # COMMIT was not sent
             raise
@@ -148,20 +153,31 @@ class Producer:
             raise
         self._ledger.add(entry)
 
-    def _write(
-        self, connection: psycopg.Connection[Any], wish: dict[str, Any], dice: random.Random
-    ) -> LedgerEntry | None:
+    def _write(self, connection: psycopg.Connection[Any], wish: dict[str, Any]) -> LedgerEntry | None:
         connection.execute(LOCK, [wish["id"]])
-        document = None if wish["gone"] else _document(wish, dice)
-        text = json.dumps(document)
-        row = connection.execute(REMOVE if wish["gone"] else KEEP, {**wish, "document": text}).fetchone()
+        document, kind, text = wish["document"], wish["kind"], json.dumps(wish["document"])
+        statement = self._remove if document is None else self._keep
+        if kind == DRAFT:
+            statement = statement.replace("nemesis_rows", "nemesis_drafts")
+        row = connection.execute(statement, {**wish, "document": text}).fetchone()
         if row is None:
             return None  # nothing there to delete
-        op, version = ("delete" if wish["gone"] else "upsert"), int(row[0])
+        if kind == DRAFT and self.drafts_moved:
+            asked = connection.execute(ASK, [kind, wish["id"]]).fetchone()
+            assert asked is not None
+            return LedgerEntry(asked[0], kind, wish["id"], REFRESH, 0, "", time.time())
+        op, version = ("delete" if document is None else "upsert"), int(row[0])
         payload = None if document is None else text
         connection.execute(self._event, {**wish, "op": op, "version": version, "payload": payload})
         body = digest(document) if document else ""
-        return LedgerEntry(str(wish["event"]), wish["kind"], wish["id"], op, version, body, time.time())
+        return LedgerEntry(str(wish["event"]), kind, wish["id"], op, version, body, time.time())
+
+
+def _wish(ids: Ids, name: str, kind: str, dice: random.Random) -> dict[str, Any]:
+    """What to write: a document, or None for a delete."""
+    wish = {"id": ids.typed(name), "kind": kind, "event": time_ordered_id()}
+    gone = dice.random() < 0.15
+    return {**wish, "document": None if gone else _document(wish, dice)}
 
 
 def _document(wish: dict[str, Any], dice: random.Random) -> dict[str, Any]:

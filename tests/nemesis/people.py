@@ -60,6 +60,9 @@ class People:
             "prune": self._prune,
             "verify": self._verify,
             "rebuild": self._rebuild,
+            "repair": self._repair,
+            "backfill": self._backfill,
+            "refresh": self._refresh,
         }
 
     def outbox(self, *arguments: str, patience: float | None = None) -> Said:
@@ -67,7 +70,8 @@ class People:
         argv = [sys.executable, "-m", "outbox", *arguments]
         road = self.ground.road()
         road["DATABASE_URL"] = known_as(PEOPLE, road["DATABASE_URL"])
-        env = environment({**SETTINGS, **road})
+        # A person's shell may have another time zone than the daemons: documents must not differ by it.
+        env = environment({**SETTINGS, **road, "PGTZ": "Asia/Tokyo"})
         process = subprocess.Popen(
             argv, env=env, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -133,6 +137,24 @@ class People:
     def verify(self, patience: float | None = None) -> Said:
         of_type = ("--type", self.compared) if self.compared else ()
         return self.outbox("verify", *of_type, "--rate", "0", "--json", patience=patience)
+
+    def _repair(self, _: PlannedAct) -> Bite:
+        return self._whole(
+            "repair", "--rate", "0", "--compare-rate", "0", "--expect-deletes", "10000", "--yes", "--json"
+        )
+
+    def _backfill(self, _: PlannedAct) -> Bite:
+        said = self._whole("backfill")
+        return said if said.bit else self._whole("backfill", "--resume")
+
+    def _refresh(self, _: PlannedAct) -> Bite:
+        return self._whole("refresh", "--all", "--rate", "0", "--yes")
+
+    def _whole(self, *command: str) -> Bite:
+        """One that writes all over the index, or all over the table; it bit when it came to its end."""
+        self._wait_for(self.ground.elastic_answers, 40)
+        said = self.outbox(*command, "--by", "nemesis")
+        return Bite(said.code in (0, 3), f"exit {said.code}: {last_line(said)}")
 
     def _rebuild(self, _: PlannedAct) -> Bite:
         """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended. It

@@ -126,27 +126,66 @@ def _storm_markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> list[str]
     ]
 
 
-# Each product has a record of its own, and so has Kafka.
+# Each product has a record of its own, and so has Kafka. Composed runs have a table of all.
 NAMES = {Product.ELASTICSEARCH: "nemesis", Product.OPENSEARCH: "nemesis-opensearch"}
+WIDE = "nemesis-wide"
 
 
 def record_name(about: dict[str, Any]) -> str:
+    if _is_wide(about):
+        return f"{WIDE}-{about['seed']}"
     if about.get("source") == "kafka":
         return "nemesis-kafka"
     name = NAMES[server_in(about).product]
     return f"{name}-{about['lane']}" if about.get("lane") in LANES else name
 
 
+def _is_wide(about: dict[str, Any]) -> bool:
+    return str(about.get("recipe", "")).startswith("wide")
+
+
 def record(page: Path, verdict: NemesisVerdict, about: dict[str, Any], history: Path | None) -> None:
-    """Writes the tables between the marks of a page; what stands there is replaced."""
-    name = record_name(about)
+    """Writes the tables between the marks of a page; what stands there is replaced. Of a composed run it is one row."""
+    name = WIDE if _is_wide(about) else record_name(about)
     begin, end = f"<!-- {name}: written by scripts/nemesis --record -->", f"<!-- /{name} -->"
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(begin)
-    _, mark, after = rest.partition(end)
+    old, mark, after = rest.partition(end)
     if not mark:
         raise ValueError(f"{page} has no place for a record: {begin} ... {end}")
+    new = _with_row(old, verdict, about) if _is_wide(about) else _tables(verdict, about, history)
+    page.write_text(f"{before}{begin}\n{new}\n{end}{after}", encoding="utf-8")
+
+
+def _tables(verdict: NemesisVerdict, about: dict[str, Any], history: Path | None) -> str:
     where = f" The history, packed by `--archive`: `{history}`." if history else ""
     told = f"**{verdict.word}**: {verdict.why}. `{headline(about)}`, {about['rate']:g} events per second.{where}"
-    new = f"{before}{begin}\n{told}\n\n{markdown(verdict, about)}\n{end}{after}"
-    page.write_text(new, encoding="utf-8")
+    return f"{told}\n\n{markdown(verdict, about)}"
+
+
+WRONG = ("lost", "stale", "resurrected", "misplaced", "double_leases")
+HEAD = """
+| seed | server | minutes | committed | wrong | verdict | commit | ingredients |
+|---:|---|---:|---:|---:|---|---|---|
+"""
+
+
+def _with_row(old: str, verdict: NemesisVerdict, about: dict[str, Any]) -> str:
+    """In the order of the seeds; a run of the same seed on the same server is replaced."""
+    kafka = f", Kafka {about['kafka']}" if "kafka" in about else ""
+    key = f"| {about['seed']} | {server_in(about)}{kafka} |"
+    wrong = sum(verdict.counts[name] for name in WRONG)
+    cells = (
+        f"{about['minutes']:g}",
+        f"{verdict.counts['acknowledged']:,}",
+        str(wrong),
+        _shortly(verdict),
+        about["commit"],
+    )
+    rows = [line for line in old.splitlines() if line[:3] not in ("| s", "|--", "") and not line.startswith(key)]
+    rows.append(f"{key} {' | '.join(cells)} | {', '.join(about['ingredients'])} |")
+    return HEAD.strip() + "\n" + "\n".join(sorted(rows, key=lambda row: (int(row.split("|")[1]), row)))
+
+
+def _shortly(verdict: NemesisVerdict) -> str:
+    return verdict.word if verdict.word == "PASS" else f"{verdict.word}: {verdict.why}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import LiteralString
 
 from tests.nemesis.joined import Change, Connection, text
 
@@ -17,6 +18,22 @@ CUSTOMERS, HOT_CUSTOMERS = 60, 3
 TENANTS = 12
 EVENTS = 6  # of a pair, as a rule: a customer has four orders
 SHARE_OF_ACTS = 0.05  # a fifth of the events
+
+TABLES: LiteralString = """
+create table nemesis_customers (id ID primary key, name text not null, tenant text not null, banned boolean not null);
+insert into nemesis_customers select nemesis_id('c', n), 'customer ' || n, 'tenant ' || n % 12, false
+  from generate_series(0, 59) n;
+create table nemesis_orders (id ID primary key, customer_id ID not null, title text not null, revision bigint not null);
+create index on nemesis_orders (customer_id);
+"""
+VIEW: LiteralString = """
+select 'order', o.id,
+       json_build_object(
+           'title', o.title, 'kind', 'order', 'revision', o.revision, 'content', c.name || ' of ' || c.tenant),
+       c.tenant
+  from nemesis_orders o join nemesis_customers c on c.id = o.customer_id
+ where not c.banned
+"""
 
 # Whoever changes a customer refreshes the orders that it finds, and finds none that is on its way there: none may be.
 # The second transaction of a pair only tries: if two threads' second ones waited for first ones, they would for ever.
@@ -46,7 +63,7 @@ def _customer(dice: random.Random) -> str:
     return f"c{dice.randrange(HOT_CUSTOMERS) if dice.random() < 0.2 else dice.randrange(CUSTOMERS)}"
 
 
-def _with_customer(statement: str) -> Change:
+def _with_customer(statement: LiteralString) -> Change:
     def change(connection: Connection, order: str, dice: random.Random) -> Sequence[str]:
         """All of its orders, read by a statement of its own after the lock."""
         customer = _customer(dice)

@@ -20,17 +20,20 @@ from labs.faketime import how
 from labs.ledger import Ledger
 from labs.producing import CANARY
 from outbox.embedded.products import release_of
-from tests.nemesis import collect, linked
+from tests.nemesis import collect
 from tests.nemesis.bite import ActHistory, Bite
 from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
-from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
-from tests.nemesis.load import Producer
+from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground, make_parts
+from tests.nemesis.load import DRAFT, Producer
 from tests.nemesis.neighbours import Neighbours, seconds_for
+from tests.nemesis.parts import PARTS
 from tests.nemesis.people import People, last_line
 from tests.nemesis.quiet import Quiet
-from tests.nemesis.schedule import DECKS, PlannedAct, acts
+from tests.nemesis.recipe import Recipe, in_order
+from tests.nemesis.schedule import PlannedAct, acts
+from tests.nemesis.schema_faults import SchemaFaults
 from tests.nemesis.server_faults import ServerFaults
-from tests.nemesis.verdict import least_bites
+from tests.nemesis.verdict import ONCE, least_bites
 from tests.nemesis.watch import Watch
 from tests.nemesis.worker_faults import WorkerFaults
 
@@ -45,7 +48,7 @@ DONE_STEPS = "select count(*) from recorded_steps where old_status = 'processing
 
 @dataclass
 class Run:
-    DECKS: ClassVar[Mapping[str, Sequence[str]]] = DECKS
+    DECKS: ClassVar[Mapping[str, Sequence[str]]] = {}  # of a lane of its own; else the recipe says
     LONGER_SECONDS: ClassVar[float] = LONGER_SECONDS
     MINUTES_APART: ClassVar[float] = 3  # between two bites of one kind, at most
 
@@ -54,6 +57,7 @@ class Run:
     seed: int
     rate: float
     say: Callable[[str], None]
+    recipe: Recipe
     lane: str = "all"  # or `storm`, or `neighbours` alone
     poison: Collection[str] = ()
     release: str = "elasticsearch"
@@ -67,6 +71,8 @@ class Run:
         self.history = ActHistory(self.folder)
         self._end = threading.Event()  # of the storm
         self._quiet = Quiet()
+        self._decks = self.DECKS or self.recipe.decks
+        self.say(f"{self.recipe.name}: {self.recipe}")
         self.say(f"starting PostgreSQL and {release_of(self.release).product.title}: half a minute")
         with self._ground() as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
             if self.lane in ("all", "neighbours"):
@@ -90,7 +96,7 @@ class Run:
         self._write()
 
     def _ground(self) -> Ground:
-        return Ground(self.seed, self.release)
+        return Ground(self.seed, self.release, self.recipe)
 
     def _build(self) -> None:
         self.gang = Gang(self.ground, self.folder)
@@ -98,7 +104,8 @@ class Run:
         self.people = People(self.ground, self.folder, self._end)
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)
-        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate)
+        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, self.recipe)
+        self.schema = SchemaFaults(self.ground, self.people, self.producer, self._end)
 
     def _neighbours(self) -> None:
         """Before the storm: its faults would drown the figure."""
@@ -114,11 +121,14 @@ class Run:
 
     def _storm(self) -> None:
         self.gang.start_all()
+        if self.recipe.has("late-view"):
+            with self.ground.connect() as connection:
+                make_parts(connection, self.recipe)
         self.producer.start()
         self.watch.start()
         self._began = time.monotonic()
         self.notes["storm_began"] = time.time()
-        lanes = [threading.Thread(target=self._lane, args=(name,), name=name, daemon=True) for name in self.DECKS]
+        lanes = [threading.Thread(target=self._lane, args=(name,), name=name, daemon=True) for name in self._decks]
         for lane in lanes:
             lane.start()
         said = self._began
@@ -134,7 +144,7 @@ class Run:
 
     def _lane(self, name: str) -> None:
         """Until the time is over and the first deck played; what has not bitten often enough by then is tried again."""
-        plan = acts(name, self.seed, self.DECKS)
+        plan = acts(name, self.seed, self._decks)
         for act in plan:
             if self._end.wait(act.gap_seconds):
                 return
@@ -143,9 +153,9 @@ class Run:
             self._do(act)
         self.notes.setdefault("storm_ended", time.time())  # by the first lane: what bites from now on is distinguished
         least = least_bites(self.seconds / 60, self.MINUTES_APART)
-        for _ in range(TRIES_AT_THE_END * len(self.DECKS[name])):
+        for _ in range(TRIES_AT_THE_END * len(self._decks[name])):
             act = next(plan)
-            wanted = 1 if act.kind == "rebuild" else least
+            wanted = 1 if act.kind in ONCE else least
             if self.history.bites(act.kind) < wanted and not self._end.wait(1.0):
                 self._do(act)
 
@@ -171,7 +181,8 @@ class Run:
     def _act(self, act: PlannedAct) -> tuple[str, Bite]:
         if act.kind in self.workers.table:
             return self.workers.do(act)
-        table = self.people.table if act.lane == "people" else self.servers.table
+        tables = {"people": self.people.table, "schema": self.schema.table}
+        table = tables.get(act.lane, self.servers.table)
         return act.lane, table[act.kind](act)
 
     def _progress(self) -> None:
@@ -214,6 +225,8 @@ class Run:
         began = time.monotonic()
         self.ground.refuse_malformed(False)
         self.people.end_rebuild()
+        self.schema.end_move()
+        self.schema.end_partitions()
         self._await_empty()
         self.notes["drain_seconds"] = round(time.monotonic() - began, 1)
         self.watch.calm = True
@@ -222,6 +235,7 @@ class Run:
                 break
             self.people.replay()
             self._await_empty()
+        self.notes["discarded"] = self.schema.discard_drafts()
         self.say(f"drained in {self.notes['drain_seconds']} s")
 
     def _await_empty(self) -> None:
@@ -258,7 +272,8 @@ class Run:
         self.notes |= {"answers": len(said), "canary_seen": sum(CANARY in text for text in said)}
         self.notes["password_seen"] = self._password_seen(said)
         self.notes["neighbour_after"] = self.ground.neighbour()
-        collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, self.ledger.entries)
+        view = collect.VIEW if self.recipe.parts else collect.NO_VIEW
+        collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, self.ledger.entries, view=view)
         write(self.folder / "writes.ndjson", self.ground.wire.rows())
 
     def _password_seen(self, said: list[str]) -> int:
@@ -270,6 +285,9 @@ class Run:
     def _about(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
+            "recipe": self.recipe.name,
+            "ingredients": in_order(self.recipe.ingredients),
+            "kinds": [kind for deck in self._decks.values() for kind in dict.fromkeys(deck)],
             "minutes": round(self.seconds / 60, 2),
             "rate": self.rate,
             "commit": commit(),
@@ -279,7 +297,8 @@ class Run:
         }
 
     def _ours(self) -> set[str]:
-        return {entry.document for entry in self.ledger.entries} | linked.documents()
+        of_parts = (PARTS[name].documents(self.recipe.ids) for name in self.recipe.parts)
+        return {entry.document for entry in self.ledger.entries}.union(*of_parts)
 
     def _write(self) -> None:
         about = {
@@ -288,14 +307,13 @@ class Run:
             "minutes_apart": self.MINUTES_APART,
             "max_attempts": int(SETTINGS["OUTBOX_MAX_ATTEMPTS"]),
             "refused_attempts": self.producer.refused,
-            "joined_swapped": self.producer.joined.swapped,
+            **{f"{name}_swapped": pairs.swapped for name, pairs in self.producer.pairs.items()},
+            "moved_types": [DRAFT] if self.producer.drafts_moved else [],
             "looks": self.watch.looks,
             "wire_targets": dict(self.ground.wire.targets),
             "wire_again": self.ground.wire.again,
             "wire_sent": self.ground.wire.sent.total(),
             "wire_strangers": sorted(self.ground.wire.documents - self._ours())[:20],
-            "routed_swapped": self.producer.routed.swapped,
-            "linked_swapped": self.producer.linked.swapped,
             "exit_codes": self.gang.exit_codes,
             "crashed_commands": [asdict(said) for said in self.people.crashed],
             "commands": [[list(said.command), said.code, last_line(said)] for said in self.people.said],

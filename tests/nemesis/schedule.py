@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 WORKERS = ("w1", "w2", "w3", "w4")
+KINDS = ("page", "block")  # the entity types that are kept by payloads
 
 # Each lane is a thread of its own and does one thing at a time; lanes overlap. A deck is shuffled, played, and
 # shuffled again, so that a short run has met everything once and a long one everything often.
@@ -41,6 +42,7 @@ GAPS = {
     "failover": (4.0, 8.0),
     "cluster": (3.0, 6.0),
     "starvation": (3.0, 6.0),
+    "schema": (6.0, 15.0),
 }
 # What takes many seconds and both servers, and so seldom ends in a storm: every third round it has a quiet window.
 LONG = ("verify", "rebuild")

@@ -44,7 +44,7 @@ class History:
         self.places: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for p in self.of["place"]:
             self.places[p["document"]].append((p["routing"], p["digest"]))
-        self.viewed = {c["document"] for c in self.commits if c["op"] == "refresh"}
+        self.viewed = {c["document"] for c in self.commits if c["op"] == "refresh"} | self.view.keys()
 
     def there(self, document: str) -> bool:
         return bool(self.found.get(document, {}).get("there"))
@@ -71,14 +71,14 @@ def nothing_made_up(h: History) -> Iterator[str]:
 
 def newest_is_there(h: History) -> Iterator[str]:
     for name, c in h.last.items():
-        if c["op"] == "upsert":
+        if c["op"] == "upsert" and name not in h.viewed:
             d = h.found.get(name, {})
             if not d.get("there") or (d["version"], d["digest"]) != (c["version"], c["digest"]):
                 yield f"{name} is not {c['version']}"
 
 
 def deleted_stays_deleted(h: History) -> Iterator[str]:
-    yield from (f"{name} is back" for name, c in h.last.items() if c["op"] == "delete" and h.there(name))
+    yield from (f"{n} is back" for n, c in h.last.items() if c["op"] == "delete" and n not in h.viewed and h.there(n))
     finished = {s["event"]: s["at"] for s in h.of["settle"] if s["to"] == "done"}
     deletes: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for c in h.commits:
@@ -153,7 +153,7 @@ def only_ours_is_written(h: History) -> Iterator[str]:
         versions[c["document"]].add(c["version"])
     for w in h.of["write"]:
         name = w["document"]
-        if name not in h.view and name not in h.viewed and w["version"] not in versions[name]:
+        if name not in h.viewed and w["version"] not in versions[name]:
             yield f"{name} at {w['version']}"
 
 
@@ -166,8 +166,8 @@ def as_the_view_says(h: History) -> Iterator[str]:
 
 def in_one_place(h: History) -> Iterator[str]:
     for name, places in h.places.items():
-        gone = name in h.viewed and name not in h.view  # that it stands at all is I18's
-        if not gone and [routing for routing, _ in places] != [h.view.get(name, ("", ""))[0]]:
+        right = h.view.get(name, ("", ""))[0]
+        if (name in h.view or name not in h.viewed) and [routing for routing, _ in places] != [right]:
             yield f"{name} stands in {places}"
 
 

@@ -22,8 +22,8 @@ from labs.producing import time_ordered_id
 from tests.nemesis.bite import Bite
 from tests.nemesis.gang import Slot
 from tests.nemesis.ground import DATABASE_DOWN
-from tests.nemesis.load import EVENT, KINDS
-from tests.nemesis.schedule import PlannedAct
+from tests.nemesis.load import EVENT
+from tests.nemesis.schedule import KINDS, PlannedAct
 from tests.nemesis.starvation_ground import StarvationGround, StarvedGang
 
 QUARTER = 0.25

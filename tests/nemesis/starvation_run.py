@@ -26,13 +26,13 @@ class StarvationRun(Run):
     gang: StarvedGang
 
     def _ground(self) -> StarvationGround:
-        return StarvationGround(self.seed, self.release)
+        return StarvationGround(self.seed, self.release, self.recipe)
 
     def _build(self) -> None:
         self.gang = StarvedGang(self.ground, self.folder)
         self.watch = Watch(self.ground, self.gang, self.folder)
         self.people = People(self.ground, self.folder, self._end)
-        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate)
+        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, self.recipe)
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         faults = StarvationFaults(self.ground, self.gang, self.ledger, self._end)
         self.servers.table |= faults.table

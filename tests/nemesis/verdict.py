@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,13 +11,14 @@ from labs.checks import checked
 from labs.experiment import CheckResult
 from labs.invariants import double_leases, lost, made_up, resurrected, stale
 from labs.verdict import FAIL, INCONCLUSIVE, PASS
-from tests.nemesis import joined_documents, linked, neighbours_judge
+from tests.nemesis import joined_documents, neighbours_judge
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import CHECKS
 from tests.nemesis.joined import REFRESH
 from tests.nemesis.lanes import LANES, STORM
 from tests.nemesis.neighbours_judge import NeighbourLane
 
+ONCE = frozenset({"rebuild", "move", "partition"})  # no faults: one that came through is enough
 CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
 
 
@@ -93,7 +95,7 @@ def _of_neighbours(found: Evidence, lane: NeighbourLane | None) -> NemesisVerdic
 def _of_storm(found: Evidence) -> NemesisVerdict:
     lane = LANES.get(str(found.about.get("lane")), STORM)
     findings = [numbered(number, checked(check, found)) for number, check in (*CHECKS, *lane.checks)]
-    bitten = [bitten_by(found, kind) for kind in lane.kinds]
+    bitten = [bitten_by(found, kind) for kind in kinds(found, lane.kinds)]
     broken = [finding.name for finding in findings if not finding.ok]
     if nothing := _empty(found):
         # Whatever holds on nothing shows nothing, and what is broken there may only be missing.
@@ -104,8 +106,8 @@ def _of_storm(found: Evidence) -> NemesisVerdict:
     doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
     if not found.about.get("backlog"):
         doubts.append("nothing was open when it was healed, so no drain was seen")
-    for part in ("joined", "routed", "linked"):
-        if not found.about.get(f"{part}_swapped", 1):
+    for part in joined_documents.parts(found):
+        if not found.about[f"{part}_swapped"]:
             doubts.append(f"no two transactions on a {part} document committed in the other order than they wrote")
     doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
     if doubts:
@@ -119,9 +121,7 @@ def _empty(found: Evidence) -> list[str]:
         "ledger": bool(found.rows("ledger")),
         "steps": bool(found.steps),
         "documents": bool(found.documents),
-        "joined documents": bool(found.view),
-        "routed documents": "routed_swapped" not in found.about or any(one.routing for one in found.view.values()),
-        "linked documents": "linked_swapped" not in found.about or any(map(linked.is_ours, found.view)),
+        **{f"{part} documents": bool(of) for part, of in joined_documents.by_part(found).items()},
         "seen": any(line["changed"] for line in found.seen),
         "logs": any(log.stat().st_size for log in found.log_files),
     }
@@ -132,12 +132,17 @@ def numbered(number: str, finding: CheckResult) -> CheckResult:
     return replace(finding, name=f"{number} {finding.name}".lstrip())
 
 
+def kinds(found: Evidence, all_: Sequence[str]) -> Sequence[str]:
+    """Of acts that the run had; all, in a history from before runs were composed."""
+    composed: Sequence[str] = found.about.get("kinds", all_)
+    return composed
+
+
 def bitten_by(found: Evidence, kind: str) -> Bitten:
     acts = [act for act in found.acts if act["kind"] == kind]
     bit = [act for act in acts if act["bit"]]
     late = sum(act["began"] >= found.about.get("storm_ended", math.inf) for act in bit)
-    # A rebuild is in between, not a fault: one that came through is enough.
-    least = 1 if kind == "rebuild" else least_bites(found.about["minutes"], found.about.get("minutes_apart", 3))
+    least = 1 if kind in ONCE else least_bites(found.about["minutes"], found.about.get("minutes_apart", 3))
     return Bitten(kind, len(acts), len(bit) - late, late, least, str((bit or acts or [{"told": ""}])[-1]["told"]))
 
 

@@ -15,7 +15,9 @@ import psycopg
 from tests.nemesis import joined
 from tests.nemesis.gang import Gang
 from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
-from tests.nemesis.load import ENTITIES, HOT, KINDS
+from tests.nemesis.load import ENTITIES, HOT
+from tests.nemesis.recipe import Recipe
+from tests.nemesis.schedule import KINDS
 
 DOCUMENTS_SECONDS = 0.2
 TABLE_SECONDS = 1.0
@@ -30,10 +32,11 @@ select (select count(*) from search_outbox_events where processed_at is null and
 """
 
 
-def followed() -> list[str]:
+def followed(recipe: Recipe) -> list[str]:
     """Documents that are changed, deleted and made again all the time, and some of the many."""
-    numbers = [*range(HOT), *range(HOT, ENTITIES, ENTITIES // 48)]
-    return [f"{KINDS[n % 2]}:e{n}" for n in numbers] + joined.followed()
+    numbers, ids = [*range(HOT), *range(HOT, ENTITIES, ENTITIES // 48)], recipe.ids
+    of_joined = joined.followed(ids) if recipe.has("joined") else []
+    return [f"{KINDS[n % 2]}:{ids.typed(f'e{n}')}" for n in numbers] + of_joined
 
 
 class Watch:
@@ -43,6 +46,7 @@ class Watch:
         self._ground = ground
         self._gang = gang
         self._folder = folder
+        self._followed = followed(ground.recipe)
         self._stop = threading.Event()
         self._looks = (("seen", self._documents, DOCUMENTS_SECONDS), ("timeline", self._table, TABLE_SECONDS))
         self._threads: list[threading.Thread] = []
@@ -83,7 +87,7 @@ class Watch:
         until then everything was as it had been."""
         life, at = self._ground.elastic_lives, time.time()
         try:
-            docs = self._ground.elastic.options(request_timeout=5).mget(index=INDEX, ids=followed(), source=False)
+            docs = self._ground.elastic.options(request_timeout=5).mget(index=INDEX, ids=self._followed, source=False)
         except ELASTIC_DOWN:
             return None
         if life != self._ground.elastic_lives:

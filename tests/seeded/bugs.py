@@ -4,7 +4,8 @@ M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M
 M23 those that documents from a view invite, M24 to M27 those that offsets invite,
 M28 one that parts of a large job invite, M29 to M35 those that declared types and places invite, M36 to M38 those that
 fan-outs invite, M40 to M44 five that Kafka's exceptions invite, M45 to M47 three that fan-outs and derived
-attachments invite, M48 one that tables of other owners invite.
+attachments invite, M48 one that tables of other owners invite, M49 one that several databases invite, M50 to M57 are
+breaks that reviews reproduced.
 """
 
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Final, NamedTuple
 
 
 class Bug(NamedTuple):
-    """Each of the checks, written as file::test without `test_`, must fail by itself."""
+    """Each of the checks, written as file::test without `test_`, must fail by itself. `wide`: a seed by which the wide
+    world finds it (`scripts/nemesis --wide`)."""
 
     name: str
     what: str
     checks: tuple[str, ...]
+    wide: int | None = None
 
     @property
     def patch(self) -> Path:
@@ -316,5 +319,48 @@ BUGS: Final = (
         "M49",
         "a refresh of another database is done by the projector's own view",
         (f"{_RECORDS}a_refresh_of_another_database_fails_and_deletes_nothing",),
+    ),
+    Bug(
+        "M50",
+        "a done delete is pruned while an older event of its entity is there",
+        ("integration/test_pruning.py::a_done_delete_stays_while_an_older_event_of_its_entity_is_there",),
+    ),
+    Bug(
+        "M51",
+        "one brake for all types holds entities that are gone, and asks for no others of their type",
+        (_TRUTH + "the_brake_lets_go_by_itself_when_others_of_the_type_are_found",),
+    ),
+    Bug(
+        "M52",
+        "a worker that was started before the view never sees it",
+        (_TRUTH + "the_first_event_of_a_type_declares_it_by_what_its_document_is_written_from",),
+    ),
+    Bug(
+        "M53",
+        "documents are read in the time zone of a shell",
+        ("integration/test_sessions.py::settings_of_roles_and_databases_change_no_document",),
+    ),
+    Bug(
+        "M54",
+        "an event with a payload is written although the view keeps its type",
+        (_TRUTH + "an_event_of_the_other_sort_fails_with_its_remedy_and_holds_up_nobody",),
+    ),
+    Bug(
+        "M55",
+        "a materialised view is read like any other",
+        (
+            "integration/test_documents.py::a_materialised_view_is_not_read_and_its_events_wait_until_it_is_an_ordinary_one",
+            "integration/test_documents.py::a_view_that_becomes_materialised_while_a_daemon_runs_is_not_read_any_more",
+        ),
+    ),
+    Bug(
+        "M56",
+        "documents that only the index has are not found",
+        ("integration/test_verify.py::a_document_added_by_hand_is_an_orphan_for_the_view_and_unknown_for_events",),
+    ),
+    Bug(
+        "M57",
+        "ids of char(n) are cast to char(1)",
+        ("integration/test_id_types.py::an_id_finds_the_row_of_its_own_text_and_pages_follow_the_types_order",),
     ),
 )

@@ -7,14 +7,15 @@
 -- an older bulk that is still under way from winning. PostgreSQL logs 32 numbers ahead. Who takes one of those writes no log,
 -- so its commit waits for nothing, and it may be lost with the log of whoever wrote it and has not committed. So numbers are
 -- taken until one of them is logged here, which gives this transaction an id and makes its commit flush all that came before:
--- 33 on average, 0.3 us of CPU per event in batches of 500, and one flush per lookup (0.3 ms on a local disk).
+-- 33 on average, 0.3 us of CPU per event in batches of 500, and one flush per lookup (0.3 ms on a local disk). And whether the
+-- view is a materialised one now.
 with recursive drawn as (
     select nextval('search_outbox_version') as version, pg_current_xact_id_if_assigned() is not null as logged
     union all
     select nextval('search_outbox_version'), pg_current_xact_id_if_assigned() is not null from drawn where not logged
 )
-select max(version), set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'),
-                                                               'local'), true)
+select max(version), (select relkind = 'm' from pg_class where oid = to_regclass(%(view)s)),
+       set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'local'), true)
   from drawn
 
 -- name: shape

@@ -13,7 +13,9 @@ import pytest
 
 from labs.ledger import Ledger
 from tests.nemesis import joined, linked, routed
+from tests.nemesis.ids import TEXT
 from tests.nemesis.joined import FIRST, SECOND, Connection, Pairs
+from tests.nemesis.parts import PARTS
 
 
 class Scripted:
@@ -61,7 +63,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def pair(load: Pairs, dice: random.Random, *breaks: str) -> tuple[list[str], list[Scripted]]:
     committed: list[str] = []
     both = [Scripted(name, committed, how) for name, how in zip("ab", breaks or ("", ""), strict=True)]
-    load.commit(cast(list[Connection], both), dice)
+    load.commit(cast(list[psycopg.Connection[Any]], both), dice)
     return committed, both
 
 
@@ -111,7 +113,7 @@ def test_a_connection_that_breaks_before_any_commit_leaves_nothing_in_the_ledger
 
 
 def routed_pairs(ledger: Ledger) -> Pairs:
-    return Pairs(ledger, routed.KIND, routed.name, routed.FIRST, routed.SECOND)
+    return PARTS["routed"].pairs(ledger, TEXT)
 
 
 def test_a_customers_change_refreshes_the_orders_that_it_finds_after_its_lock(ledger: Ledger) -> None:
@@ -144,7 +146,7 @@ def test_half_of_the_events_carry_payloads_and_a_fifth_are_of_the_routed_type() 
 
 
 def test_whoever_renames_asks_for_no_refresh_and_half_of_the_renames_commit_last(ledger: Ledger) -> None:
-    load, dice = linked.pairs(ledger), random.Random(8)
+    load, dice = PARTS["linked"].pairs(ledger, TEXT), random.Random(8)
     both = [pair(load, dice)[1] for _ in range(200)]
     assert {query for first, second in both for query in first.refreshed + second.refreshed} == set()
     assert {query for first, _ in both for query in first.said} == {linked.RENAME, linked.RENAME_HOUSE}
@@ -153,7 +155,7 @@ def test_whoever_renames_asks_for_no_refresh_and_half_of_the_renames_commit_last
 
 
 def test_a_link_is_made_without_waiting_for_the_rename_that_it_overlaps(ledger: Ledger) -> None:
-    load, dice = linked.pairs(ledger), random.Random(9)
+    load, dice = PARTS["linked"].pairs(ledger, TEXT), random.Random(9)
     seconds = {query for _ in range(200) for query in pair(load, dice)[1][1].said}
     assert seconds == {linked.MOVE_AUTHOR, linked.MOVE_BOOK, linked.REMOVE_BOOK, linked.ADD_BOOK}
     assert [query for query in seconds if "skip locked" not in query] == [linked.ADD_BOOK]

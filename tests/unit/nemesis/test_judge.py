@@ -503,7 +503,7 @@ def test_a_history_without_documents_of_a_part_is_inconclusive(place: int, part:
 
 def test_the_overlapping_pairs_of_rename_and_move_are_counted(tmp_path: Path) -> None:
     (finding,) = [one for one in judged(tmp_path, *history()).findings if one.name.startswith("I18")]
-    assert "1 overlapping pairs of rename and move with the rename last" in finding.observed
+    assert "in the other order: 1 joined, 1 routed, 1 linked" in finding.observed
 
 
 @pytest.mark.parametrize("part", ["joined", "routed", "linked"])
@@ -599,6 +599,19 @@ def test_a_run_on_opensearch_has_a_record_of_its_own(tmp_path: Path, monkeypatch
     assert told.startswith(before)  # Elasticsearch's record stays
     assert "OpenSearch 2.19.6" in told.split("<!-- nemesis-opensearch:")[1].split("<!-- /nemesis-opensearch -->")[0]
     assert (tmp_path / "nemesis-opensearch.tar.xz").exists()
+
+
+def test_a_composed_run_is_one_row_of_a_table_and_replaces_that_of_its_seed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- nemesis-wide: written by scripts/nemesis --record -->\n\n<!-- /nemesis-wide -->\nrest\n")
+    for seed, ingredients in ((12, ["carts"]), (7, ["joined"]), (12, ["goods", "kill_9"])):
+        about, files = history()
+        about |= ABOUT | {"minutes": 2, "recipe": f"wide seed {seed}", "seed": seed, "ingredients": ingredients}
+        written(tmp_path / f"{seed}-{ingredients[0]}", about, files)
+        assert command.main(["--judge", str(tmp_path / f"{seed}-{ingredients[0]}"), "--record", str(page)]) == 0
+    told = page.read_text().splitlines()
+    assert [line.split(" | ")[0] for line in told if line[:2] == "| "] == ["| seed", "| 7", "| 12"]
+    assert (told[-3].split(" | ")[-1], told[-1]) == ("goods, kill_9 |", "rest")
 
 
 def test_an_unknown_product_is_refused_before_a_server_starts(capsys: pytest.CaptureFixture[str]) -> None:
