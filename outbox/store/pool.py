@@ -116,7 +116,7 @@ class Database:
         self._around = around
         self._statement_timeout_ms = statement_timeout_ms
         self._url, self._parameters = plain_dsn(url), _parameters(url, application, may_be_standby)
-        self._server: Server | None = None
+        self._server: PrimaryOf | None = None
         self._reads_only = may_be_standby
         self._refusal = ""  # of the server that answered last
         self.on_other_server: Callable[[Connection[Any]], None] = lambda _: None
@@ -261,7 +261,7 @@ def _configure(connection: Connection[Any]) -> None:
     connection.adapters.register_loader("json", ByteaBinaryLoader)
 
 
-class Server(NamedTuple):
+class PrimaryOf(NamedTuple):
     """Which cluster, and how often a replica of it was promoted."""
 
     system: int
@@ -282,7 +282,7 @@ select (select system_identifier from pg_control_system()),
 """
 
 
-def meet(connection: Connection[Any]) -> Server | None:
+def meet(connection: Connection[Any]) -> PrimaryOf | None:
     """None: a standby, or a server that does not say."""
     try:
         row = connection.execute(_SERVER).fetchone()
@@ -290,7 +290,7 @@ def meet(connection: Connection[Any]) -> Server | None:
         return None
     if row is None:
         return None
-    server = Server(*row)
+    server = PrimaryOf(*row)
     if server.timeline < _timelines.setdefault(server.system, server.timeline):
         raise ReplacedPrimary(
             f"{connection.info.host}:{connection.info.port} is on timeline {server.timeline} and was replaced:"

@@ -77,7 +77,7 @@ class ClusterRun(Run):
         self.ground.elastic_lives += 1
 
     def _promote_stale(self) -> int:
-        """A node with one copy of each of some shards is away, the other copies take writes alone and die, and the old
+        """A node with one copy of each of some shards is down, the other copies take writes alone and die, and the old
         copies are promoted by the command that says that it loses data. Answers how many commits were written."""
         self.say("a copy that lagged is promoted")
         ground = self.ground
@@ -115,7 +115,7 @@ class ClusterRun(Run):
         return all(one["state"] == "STARTED" and one["node"] != without for one in shards)
 
     def _copies_at(self, name: str) -> set[tuple[str, int]]:
-        """Uuid of the index and number of the shard, by its disk: it is away."""
+        """Uuid of the index and number of the shard, by its disk: it is down."""
         self._uuids = self.ground.uuids()
         return {(path.parent.name, int(path.name)) for path in _shards_of(self.ground.cluster.named(name), self._uuids)}
 

@@ -36,7 +36,7 @@ MOST_CORES, MOST_LINES = 0.35, 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class OwnLane:
     """`decks`: what is done in it. The lane of people and its acts have their names in every lane."""
 
     kinds: Sequence[str]
@@ -139,8 +139,8 @@ def recovers_alone(found: Evidence) -> CheckResult:
     return holds("Recovery without a person", "each is well by itself", told, bool(acts) and not ill, "acts.ndjson")
 
 
-STORM = Lane((*FAULTS, *PEOPLE))
-FAILOVER = Lane(
+STORM = OwnLane((*FAULTS, *PEOPLE))
+FAILOVER = OwnLane(
     tuple(dict.fromkeys(kind for deck in FAILOVER_DECKS.values() for kind in deck)),
     (
         ("F1", gaps_are_explained),
@@ -151,12 +151,12 @@ FAILOVER = Lane(
     ),
     FAILOVER_DECKS,
 )
-CLUSTER = Lane(
+CLUSTER = OwnLane(
     tuple(dict.fromkeys(kind for deck in CLUSTER_DECKS.values() for kind in deck)),
     (("C1", nothing_else_differs), ("C2", gaps_are_said), ("C3", rows_are_the_truth)),
     CLUSTER_DECKS,
 )
-STARVATION = Lane(
+STARVATION = OwnLane(
     tuple(dict.fromkeys(kind for deck in STARVATION_DECKS.values() for kind in deck)),
     (
         ("S1", the_shipped_memory_suffices),

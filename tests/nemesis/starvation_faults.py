@@ -124,11 +124,10 @@ class StarvationFaults:
         return done
 
     def _cpu(self, act: PlannedAct, slot: Slot) -> Bite:
-        """A quarter of a core, also while it starts again."""
+        """A quarter of a core, from its start."""
         assert slot.worker is not None
-        if act.size < 0.5:
-            slot.worker.end(25)
-            self.gang.start(slot)
+        slot.worker.end(25)
+        self.gang.start(slot)
         worker, group = slot.worker, self.gang.group(slot)
         group.allow_cores(QUARTER)
         self.stop.wait(SPELL_SECONDS + 8 * act.size)
