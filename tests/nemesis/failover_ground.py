@@ -245,6 +245,8 @@ class FailoverGround(Ground):
                 connection.execute(f"alter table {table} replica identity full".encode())
             connection.execute("create publication switch for all tables")
         with self.on(place) as connection:
+            # The triggers of attached tables always fire, so here too: what they write is recorded here.
+            connection.execute("alter table search_outbox_events enable always trigger record_refresh")
             source = self.streams[self.primary].url(old.database_url(DATABASE))
             made = sql.SQL("create subscription switch connection {} publication switch").format(sql.Literal(source))
             connection.execute(made)
