@@ -224,7 +224,7 @@ class StarvationFaults:
         if not lived:
             self.ground.elastic_lives += 1
             server.start()
-        resumed = self._resumed(mark)
+        resumed = not paused or self._resumed(mark)
         told = f"the search server's disk full: {paused} pauses, the server {'lived' if lived else 'ended'}, resumed by"
         told += f" themselves: {resumed}; {effort.cores:.2f} cores, {effort.lines:.1f} lines per second"
         return Bite(paused > 0, told, {**effort.numbers(), "well": resumed})
