@@ -49,8 +49,8 @@ class StarvationRun(Run):
         write(self.folder / "rows.ndjson", ({"_id": name, "digest": text} for name, text in truth.items()))
 
     def _shift_steps(self) -> None:
-        """The database's clock was behind for a while, so that a step may have happened later than it says. Whoever asks
-        what was seen after a delete goes by the latest that it can have been."""
+        """The database's clock was behind for a while, so that a step may have happened later than it says. What was
+        seen after a delete is judged by the latest time that it can have had."""
         path = self.folder / "steps.ndjson"
         steps = [{**row, "at": float(row["at"]) + STEP_SECONDS} for row in lines_of(path)]
         write(path, steps)
