@@ -55,7 +55,10 @@ class Nodes(BaseNode):
         self.watch.begin(min(ASK_SECONDS, request.seconds))
         outcome = _Passage(request, self.watch).run()
         if isinstance(outcome, Exception):
-            raise outcome
+            try:
+                raise outcome
+            finally:
+                del outcome  # its traceback holds this frame, and the frame the request: see `_without_frames`
         return outcome
 
     def close(self) -> None:
@@ -153,7 +156,7 @@ class _Passage:
             node = self.watch.nodes[place]
             return node.perform_request(asked.method, asked.target, asked.body, asked.headers, seconds)
         except Exception as error:
-            return error
+            return error.with_traceback(None)  # its frames hold the request, and `self` holds it
 
     def _is_to_blame(self, outcome: Outcome) -> bool:
         """The request, where the node answers others. A connection may break by itself, once: if it breaks at a second

@@ -124,7 +124,7 @@ class Database:
         self._around = around
         self._statement_timeout_ms = statement_timeout_ms
         self._url, self._parameters = plain_dsn(url), _parameters(url, application, may_be_standby)
-        self._server: PrimaryServer | None = None
+        self._server: PrimaryOf | None = None
         self._reads_only, self._prepared = may_be_standby, prepared
         self._refusal = ""  # of the server that answered last
         self.on_other_server: Callable[[Connection[Any]], None] = lambda _: None
@@ -299,7 +299,7 @@ def _configure(connection: Connection[Any], *, prepared: bool) -> None:
     connection.adapters.register_loader("json", ByteaBinaryLoader)
 
 
-class PrimaryServer(NamedTuple):
+class PrimaryOf(NamedTuple):
     """Which cluster, and how often a replica of it was promoted."""
 
     system: int
@@ -320,7 +320,7 @@ select (select system_identifier from pg_control_system()),
 """
 
 
-def meet(connection: Connection[Any]) -> PrimaryServer | None:
+def meet(connection: Connection[Any]) -> PrimaryOf | None:
     """None: a standby, or a server that does not say."""
     try:
         row = connection.execute(_SERVER).fetchone()
@@ -328,7 +328,7 @@ def meet(connection: Connection[Any]) -> PrimaryServer | None:
         return None
     if row is None:
         return None
-    server = PrimaryServer(*row)
+    server = PrimaryOf(*row)
     if server.timeline < _timelines.setdefault(server.system, server.timeline):
         raise ReplacedPrimary(
             f"{connection.info.host}:{connection.info.port} is on timeline {server.timeline} and was replaced:"

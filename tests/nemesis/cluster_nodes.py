@@ -31,7 +31,6 @@ QUICK = {
     "cluster.fault_detection.leader_check.timeout": "1500ms",
     "cluster.fault_detection.leader_check.retry_count": 2,
     "cluster.publish.timeout": "5s",
-    "cluster.join.timeout": "10s",
     # A node without a master answers no reads either: they would be old.
     "cluster.no_master_block": "all",
     "cluster.routing.allocation.disk.threshold_enabled": True,

@@ -130,11 +130,15 @@ class FailoverFaults:
             if act.size < 0.5:
                 connection.execute("select pg_wal_replay_pause()")
         self._stop.wait(1.0 + 2 * act.size)
-        ground.nodes[ground.primary].kill()
+        return self.promote(cut_at)
+
+    def promote(self, since: float) -> tuple[int, int]:
+        """The primary dies, and the replica, which has received nothing since then, is promoted."""
+        self._ground.nodes[self._ground.primary].kill()
         time.sleep(0.3)  # until whoever was answered has noted it
         answered = self._answered()
-        old = ground.promote()
-        return self._missing(answered, cut_at), old
+        old = self._ground.promote()
+        return self._missing(answered, since), old
 
     def _answered(self) -> list[LedgerEntry]:
         with self._ledger._lock:

@@ -48,7 +48,7 @@ create or replace trigger record_number after update of event_version on search_
 """
 
 
-class FailoverNode(EmbeddedPostgres):
+class SwitchedNode(EmbeddedPostgres):
     """A new cluster, or a copy of the one at `copies`."""
 
     copies: str | None = None
@@ -110,10 +110,10 @@ class FailoverGround(Ground):
         "wal_receiver_status_interval": "1s",
         "wal_retrieve_retry_interval": "500ms",
     }
-    nodes: list[FailoverNode]
+    nodes: list[SwitchedNode]
 
     def _new_postgres(self, folder: Path) -> EmbeddedPostgres:
-        self.nodes = [FailoverNode(folder.with_name(f"{folder.name}-{n}"), settings=self.POSTGRES) for n in range(2)]
+        self.nodes = [SwitchedNode(folder.with_name(f"{folder.name}-{n}"), settings=self.POSTGRES) for n in range(2)]
         self.primary = 0
         return self.nodes[0]
 
@@ -132,7 +132,7 @@ class FailoverGround(Ground):
         self.links = [self._proxy(undo, node, f"postgresql-{n}") for n, node in enumerate(self.nodes)]
         self.pave()
 
-    def _proxy(self, undo: contextlib.ExitStack, node: FailoverNode, name: str) -> Proxy:
+    def _proxy(self, undo: contextlib.ExitStack, node: SwitchedNode, name: str) -> Proxy:
         return undo.enter_context(Proxy.to(node.url, name, self._seed))
 
     @property
@@ -245,6 +245,8 @@ class FailoverGround(Ground):
                 connection.execute(f"alter table {table} replica identity full".encode())
             connection.execute("create publication switch for all tables")
         with self.on(place) as connection:
+            # The triggers of attached tables always fire, so here too: what they write is recorded here.
+            connection.execute("alter table search_outbox_events enable always trigger record_refresh")
             source = self.streams[self.primary].url(old.database_url(DATABASE))
             made = sql.SQL("create subscription switch connection {} publication switch").format(sql.Literal(source))
             connection.execute(made)

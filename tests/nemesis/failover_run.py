@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -23,6 +24,7 @@ from tests.nemesis.server_faults import ServerFaults
 from tests.nemesis.watch import Watch
 from tests.nemesis.worker_faults import WorkerFaults
 
+LAST_SECONDS = 4.0
 RENUMBERED: LiteralString = "select event_id::text, was, now from renumbered"
 
 
@@ -52,9 +54,27 @@ class FailoverRun(Run):
 
     def _drain(self) -> None:
         super()._drain()
+        self.notes["last_lost"] = self._lose_what_is_done()
         mending = gaps.Gaps(self.ground, self.people, self.ledger, self._await_empty, self.say)
         lost = self.failover.withdrawn.values()
         self.notes["gaps"] = mending.find_and_mend(lost, by_linked=bool(lost))
+
+    def _lose_what_is_done(self) -> int:
+        """A last promotion loses commits whose documents are in the index, and no load covers that up."""
+        self.say("a last promotion loses what is done")
+        ground = self.ground
+        ground.await_replica()
+        ground.streams[ground.primary].cut()
+        since = time.time()
+        self.producer.start()
+        time.sleep(LAST_SECONDS)
+        self.producer.stop()
+        self._await_empty()
+        lost, old = self.failover.promote(since)
+        ground.rebuild(old)
+        ground.await_replica()
+        self._await_empty()
+        return lost
 
     def _leave(self) -> None:
         truth = gaps.rows(self.ground)

@@ -124,11 +124,10 @@ class StarvationFaults:
         return done
 
     def _cpu(self, act: PlannedAct, slot: Slot) -> Bite:
-        """A quarter of a core, also while it starts again."""
+        """A quarter of a core, from its start."""
         assert slot.worker is not None
-        if act.size < 0.5:
-            slot.worker.end(25)
-            self.gang.start(slot)
+        slot.worker.end(25)
+        self.gang.start(slot)
         worker, group = slot.worker, self.gang.group(slot)
         group.allow_cores(QUARTER)
         self.stop.wait(SPELL_SECONDS + 8 * act.size)
@@ -225,7 +224,7 @@ class StarvationFaults:
         if not lived:
             self.ground.elastic_lives += 1
             server.start()
-        resumed = self._resumed(mark)
+        resumed = not paused or self._resumed(mark)
         told = f"the search server's disk full: {paused} pauses, the server {'lived' if lived else 'ended'}, resumed by"
         told += f" themselves: {resumed}; {effort.cores:.2f} cores, {effort.lines:.1f} lines per second"
         return Bite(paused > 0, told, {**effort.numbers(), "well": resumed})

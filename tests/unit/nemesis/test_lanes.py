@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.nemesis.lanes import LANES, NemesisLane
+from tests.nemesis.lanes import LANES, OwnLane
 from tests.nemesis.report import record_name
 from tests.nemesis.verdict import judge, least_bites
 from tests.unit.nemesis.test_judge import ABOUT, Files, history, written
@@ -14,7 +14,7 @@ from tests.unit.nemesis.test_judge import ABOUT, Files, history, written
 Breaking = Callable[[dict[str, Any], Files], object]
 
 
-def good(name: str, lane: NemesisLane) -> tuple[dict[str, Any], Files]:
+def good(name: str, lane: OwnLane) -> tuple[dict[str, Any], Files]:
     about, files = history()
     gaps = {"withdrawn": 9, "found": 2, "unexplained": [], "unsaid": [], "verify": 1, "counts": "", "doctor": []}
     groups = {"limit": 384 << 20, "peak": 300 << 20, "oom_kills": 0}
