@@ -1,4 +1,4 @@
-"""What the wide world is built of fits real PostgreSQL: ids of every type, tables, the view over all parts, attachments."""
+"""What the wide world is built of fits a real PostgreSQL: ids of every type, the view over all parts, attachments."""
 
 import pytest
 
