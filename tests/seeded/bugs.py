@@ -13,13 +13,11 @@ from typing import Final, NamedTuple
 
 
 class Bug(NamedTuple):
-    """Each of the checks, written as file::test without `test_`, must fail by itself. `wide`: a seed by which the wide
-    world finds it (`scripts/nemesis --wide`)."""
+    """Each of the checks, written as file::test without `test_`, must fail by itself."""
 
     name: str
     what: str
     checks: tuple[str, ...]
-    wide: int | None = None
 
     @property
     def patch(self) -> Path:

@@ -9,7 +9,6 @@ from tests.nemesis.parts import PARTS, view
 from tests.nemesis.recipe import NOT_WITH_KAFKA, SCHEMA_ACTS, SETTINGS, Recipe, compose, fixed
 from tests.nemesis.schedule import DECKS, GAPS, KAFKA_DECKS
 from tests.nemesis.shrink import shrink
-from tests.seeded.bugs import BUGS
 
 SEEDS = range(1, 21)
 
@@ -80,9 +79,3 @@ def test_another_failure_is_not_taken_for_the_one_that_is_shrunk(tmp_path: Path)
     said: list[str] = []
     assert shrink(Recipe(frozenset({"carts", "joined"})), tmp_path, broken, said.append) == 1
     assert any("carts: holds" in line for line in said)
-
-
-def test_bugs_that_the_wide_world_finds_are_found_within_twenty_seeds() -> None:
-    found = {bug.name: bug.wide for bug in BUGS if bug.wide is not None}
-    assert found
-    assert set(found.values()) <= set(SEEDS)
