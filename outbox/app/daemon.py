@@ -427,7 +427,8 @@ def _watches(
         if (raised := catch_up_on(connection, actor)) is not None:
             announce(VersionRaised(*raised))
 
-    pools.lanes.on_other_server = to_other_server
+    for pool in (pools.lanes, pools.documents):  # one claims, the other draws
+        pool.on_other_server = to_other_server
     coverage = PostgresCoverage(pools.chores, settings.documents)
     unattached = CoverageWatch(settings.documents, coverage.forgotten, announce, clock)
     verifications = PostgresVerifications(pools.chores)
