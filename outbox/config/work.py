@@ -41,8 +41,8 @@ class WorkerSettings(Section):
     exclude_entity_types: CommaList = setting("OUTBOX_EXCLUDE_ENTITY_TYPES", (), accepts=_TYPES)
     """Claim all entity types except these. Another daemon must claim these. Needs `outbox migrate --by-type`."""
     concurrency: int = setting("OUTBOX_CONCURRENCY", 2, ge=1, le=64)
-    """Lanes (threads) in one process. With two, one claims while the other's request is in flight. Each costs a
-    connection and up to four times `OUTBOX_BATCH_BYTES` of memory."""
+    """Lanes (threads) in one process. With two, one claims while the other's request is in flight. Each costs up to two
+    connections and four times `OUTBOX_BATCH_BYTES` of memory."""
     poll_interval_seconds: float = setting("OUTBOX_POLL_INTERVAL_SECONDS", 0.5, gt=0, le=3600)
     """Longest wait of an idle lane before its next claim. Shorter: less delay, more empty queries. Busy lanes do not
     wait."""
