@@ -37,8 +37,12 @@ class SureWatch(Watch):
         assert isinstance(ground, ClusterGround)
         if ground.unsure:
             return None
+        known = self._versions, self._before
         line = super()._documents()
-        return None if ground.unsure else line
+        if not ground.unsure:
+            return line
+        self._versions, self._before = known  # what is not written down is not known either
+        return None
 
 
 class ClusterRun(Run):
