@@ -33,16 +33,17 @@ class SureWatch(Watch):
     """Reads nothing while a fault is under way: a node that is cut off may answer what was true a moment ago."""
 
     def _documents(self) -> dict[str, Any] | None:
-        ground = self._ground
-        assert isinstance(ground, ClusterGround)
-        if ground.unsure:
+        if not self._is_sure():
             return None
         known = self._versions, self._before
         line = super()._documents()
-        if not ground.unsure:
+        if self._is_sure():
             return line
         self._versions, self._before = known  # what is not written down is not known either
         return None
+
+    def _is_sure(self) -> bool:
+        return not getattr(self._ground, "unsure", False)
 
 
 class ClusterRun(Run):
