@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -22,7 +22,7 @@ from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.higher_version import HigherVersions
 from outbox.daemon.judge import Judge
-from outbox.daemon.lane import Lane, Listener, Underway
+from outbox.daemon.lane import Lane, Listener, Underway, wake_one
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
 from outbox.daemon.memory import allowed_bytes, warn_of_limit
@@ -509,11 +509,7 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
     loops |= _telemetry_loops(settings, pools, watching)
     loops |= chores(settings, pools.chores, watching.announce, clock)
     if settings.worker.listen:
-
-        def wake() -> None:
-            for lane in lanes:
-                lane.notice()
-
+        wake = partial(wake_one, lanes)
         loops["listen"] = Listener(lambda: ear(settings.database.direct_dsn), wake, watching.announce).run
     return loops
 

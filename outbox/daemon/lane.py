@@ -3,7 +3,7 @@ Knows neither SQL nor HTTP."""
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
@@ -74,6 +74,7 @@ class Lane:
     _in_a_row: int = 0  # batches without progress
     _idling: bool = True  # nothing to do, or about to find that out: a NOTIFY ends the rest that follows
     _has_batch: bool = False
+    _rests: bool = False
 
     def run(self, stopping: Callable[[], bool]) -> None:
         while not stopping():
@@ -86,18 +87,25 @@ class Lane:
         busy producer must not cancel the pauses after failures."""
         if not self._idling:
             self.wake.clear()  # of a NOTIFY during the step; a stop is asked for below
+        self._rests = self._idling
         while seconds > 0 and not stopping():
             if self.wake.wait(min(seconds, RELIEF_SECONDS) if self._idling else seconds):
                 break
             seconds -= RELIEF_SECONDS if self._idling else seconds
             if self._idling and self.underway.held_up(self.claimer):
                 break
+        self._rests = False
         self.wake.clear()
 
     def notice(self) -> None:
         """LISTEN says that there are new rows."""
         if self._idling:
             self.wake.set()
+
+    def notice_at_rest(self) -> bool:
+        if self._rests:
+            self.wake.set()
+        return self._rests
 
     def step(self) -> float:
         """One batch, and how long to rest after it. An error never ends the lane: it is announced, and tried again."""
@@ -218,6 +226,15 @@ class Lane:
         if self._away_since is not None:
             self.announce(DatabaseBack(f"lane-{self.number}", self.clock() - self._away_since))
             self._away_since = None
+
+
+def wake_one(lanes: Sequence[Lane]) -> None:
+    """New rows wake one lane that rests: a second would only claim beside it. The first lane is the last to be woken,
+    because it also searches for suspects, by three claims per second. Where none rests, one may have claimed too early:
+    then each claims once more."""
+    if not any(lane.notice_at_rest() for lane in reversed(lanes)):
+        for lane in lanes:
+            lane.notice()
 
 
 CHECK_SECONDS: Final = 5.0  # how long a silent connection is trusted before it is asked whether it still listens

@@ -11,7 +11,7 @@ import pytest
 from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
-from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS
+from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS, wake_one
 from outbox.errors import DatabaseDown, NotPermitted
 from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.fast_path import Sendable
@@ -459,6 +459,46 @@ def test_a_busy_producer_ends_the_rest_of_an_idle_lane_and_no_pause(memory: Memo
     memory.lane.step()
     memory.lane.notice()
     assert not memory.lane.wake.is_set()
+
+
+class Bell(threading.Event):
+    """Nothing else ends the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited_for = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited_for.set()
+        return super().wait(30)
+
+
+def test_new_rows_wake_one_lane_and_the_one_that_searches_for_suspects_last(memory: Memory) -> None:
+    second = memory.worker.another_lane(1)
+    second.wake = bell = Bell()
+    stop, claimed = threading.Event(), threading.Event()
+    memory.sink.refuse = lambda _: claimed.set()
+    thread = threading.Thread(target=second.run, args=[stop.is_set])
+    thread.start()
+    assert bell.waited_for.wait(30)
+    memory.produce()
+    wake_one([memory.lane, second])
+    was_woken = memory.lane.wake.is_set()
+    assert claimed.wait(30)
+    stop.set()
+    second.wake.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not was_woken
+
+
+def test_where_no_lane_rests_each_claims_once_more(memory: Memory) -> None:
+    """One may have claimed before the commit, and not begun to rest."""
+    lanes = [memory.lane, memory.worker.another_lane(1)]
+    for lane in lanes:
+        lane.step()
+    wake_one(lanes)
+    assert [lane.wake.is_set() for lane in lanes] == [True, True]
 
 
 def test_a_lane_that_makes_no_progress_claims_seldom_under_a_flood_of_notices(memory: Memory) -> None:
