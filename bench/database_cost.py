@@ -17,9 +17,8 @@ import psycopg
 from bench.load import document_sql, rest, text_of
 from bench.poller import TABLE, TAKE
 from bench.queues import PROGRAMS, QueueLibrary
-from bench.result import BenchmarkResult, CannotRun, Threshold, progress
-from bench.stack import POSTGRES, BenchmarkServers, owner_of, tree_cpu
-from outbox.embedded import EmbeddedPostgres
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers, owner_of, tree_cpu
 from outbox.policy.prune_steps import PrunePlace
 from outbox.policy.settle import DONE
 from outbox.ports import ClaimOrder
@@ -45,16 +44,15 @@ def run(
     postgres: int = 18,
     stock: int = 0,
 ) -> BenchmarkResult:
-    """`--set`: events, size, batch; postgres=15 for Debian's; stock=1 raises only shared_buffers and max_wal_size."""
+    """`--set`: events, size, batch; postgres=15 for Debian's; stock=1 raises only shared_buffers and max_wal_size, 2
+    nothing."""
     events, rounds = (1_000, 1) if smoke else (events, rounds)
     result = BenchmarkResult("database_cost", smoke)
     result.settings = {"events": events, "bytes": size, "batch": batch, "inserts": "one per transaction"}
     result.documents = text_of(size)
     result.notes.append("claimed soon after the insert: no checkpoint between, so no page is logged as a whole")
-    settings = {name: POSTGRES[name] for name in ("shared_buffers", "max_wal_size")} if stock else POSTGRES
-    with EmbeddedPostgres.temporary(settings=settings, **_programs(postgres)) as server:
-        own = BenchmarkServers(server.url, stack.elastic_url, {"postgresql": server})
-        with psycopg.connect(server.url) as connection:
+    with stack.on_postgres(postgres, stock) as own:
+        with psycopg.connect(own.admin_url) as connection:
             result.servers = {"postgresql": str(connection.info.parameter_status("server_version"))}
         sides = [_ours, _pruning, _poller] + ([] if smoke else [_queue(name) for name in PROGRAMS])
         for number in range(rounds):
@@ -67,15 +65,6 @@ def run(
             result.add(f"{OURS}, claim and settle: {unit}", "", sum(both))
         result.judge(bar, f"{OURS}, claim and settle: {unit}")
     return result
-
-
-def _programs(major: int) -> dict[str, Any]:
-    if major == 18:
-        return {}
-    folder = Path(f"/usr/lib/postgresql/{major}/bin")
-    if not folder.exists():
-        raise CannotRun(f"no PostgreSQL {major}: install Debian's package postgresql-{major}")
-    return {"bin_dir": folder, "major": major}
 
 
 class _Bill:

@@ -2,7 +2,7 @@
 documents."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Self
@@ -48,12 +48,19 @@ class Shape:
         return {"OUTBOX_CONCURRENCY": str(self.lanes), "OUTBOX_BATCH_SIZE": str(self.batch)}
 
 
-def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 5, **shape: int) -> BenchmarkResult:
-    """`--set`: events, size, lanes, processes, batch, lookup, prose."""
-    chosen = Shape.of(shape, smoke=smoke)
-    rounds = 1 if smoke else rounds
+def run(
+    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 5, postgres: int = 18, stock: int = 0, **shape: int
+) -> BenchmarkResult:
+    """`--set`: events, size, lanes, processes, batch, lookup, prose; postgres=15 for Debian's; stock=1 raises only
+    shared_buffers and max_wal_size, 2 nothing."""
+    other = (postgres, stock) != (18, 0)
+    with stack.on_postgres(postgres, stock) if other else nullcontext(stack) as servers:
+        return _run(servers, Shape.of(shape, smoke=smoke), 1 if smoke else rounds, smoke=smoke)
+
+
+def _run(stack: BenchmarkServers, chosen: Shape, rounds: int, *, smoke: bool) -> BenchmarkResult:
     result = BenchmarkResult("drain", smoke)
-    result.settings, result.documents = asdict(chosen), chosen.documents
+    result.settings, result.documents, result.servers = asdict(chosen), chosen.documents, stack.versions()
     result.notes.append(
         f"new daemon: started on rows that are an hour old, all of them checked against deletes; its first"
         f" {COLD_SECONDS} s from the first claim on"

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,9 +15,9 @@ import psycopg
 from elasticsearch import Elasticsearch
 
 from bench import prose
-from bench.result import progress
+from bench.result import CannotRun, progress
 from labs.client import connect, server_of
-from outbox.embedded import EmbeddedStack
+from outbox.embedded import EmbeddedPostgres, EmbeddedStack
 from outbox.embedded.stack import search_server
 from outbox.store.schema.migrate import migrate
 
@@ -28,6 +29,12 @@ POSTGRES = {
     "max_connections": "200",
     "track_io_timing": "off",
 }
+# `--set stock=N` of a benchmark: the two that `outbox doctor` names, or what every server begins with.
+STOCK = (
+    POSTGRES,
+    {name: POSTGRES[name] for name in ("shared_buffers", "max_wal_size")},
+    {"shared_buffers": "128MB", "max_wal_size": "1GB", "max_connections": "100"},
+)
 JVM = ()  # no options of ours: as in production
 
 QUIET_CORES = 0.1
@@ -58,6 +65,12 @@ class BenchmarkServers:
         with kind.temporary(version=release, heap=self.heap, jvm_options=JVM) as server:
             pair = {"postgresql": self.embedded["postgresql"], kind.product.name: server} if self.embedded else {}
             yield replace(self, elastic_url=server.url, embedded=pair)
+
+    @contextmanager
+    def on_postgres(self, major: int, stock: int) -> Iterator["BenchmarkServers"]:
+        """The same search server, and a PostgreSQL that only this has: Debian's where it is 15."""
+        with EmbeddedPostgres.temporary(settings=STOCK[stock], **_programs(major)) as server:
+            yield replace(self, admin_url=server.url, embedded={**self.embedded, "postgresql": server})
 
     @contextmanager
     def database(self, **parts: Any) -> Iterator[str]:
@@ -107,6 +120,15 @@ class BenchmarkServers:
             if sum(self.cpu_seconds().values()) - before < QUIET_CORES:
                 return
         progress(f"the servers were not idle within {limit_seconds:.0f} s: the next figure may be too low")
+
+
+def _programs(major: int) -> dict[str, Any]:
+    if major == 18:
+        return {}
+    folder = Path(f"/usr/lib/postgresql/{major}/bin")
+    if not folder.exists():
+        raise CannotRun(f"no PostgreSQL {major}: install Debian's package postgresql-{major}")
+    return {"bin_dir": folder, "major": major}
 
 
 def owner_of(server: object) -> list[psutil.Process]:
