@@ -76,6 +76,9 @@ class PostgresDoctor(TopicStore, topic="examination"):
         with self._database.connection() as connection:
             return fetch_rows(connection, self._sql["server"])[0]
 
+    def speed(self) -> Row:
+        return self._rows("speed")[0]
+
     def pooler(self) -> Pooled:
         with self._database.connection() as connection:
             between = is_between(connection)

@@ -31,7 +31,7 @@ def the(found: dict[str, list[Finding]], name: str) -> Finding:
 def test_a_sound_installation_has_no_problem(examine: Examine, queue: EventTable) -> None:
     found = examine()
     assert bad(found) == {}
-    for name in ("database", "clock", "schema", "slow_indexes", "privileges", "elasticsearch", "versions"):
+    for name in ("database", "clock", "server_speed", "schema", "slow_indexes", "privileges", "elasticsearch"):
         assert name in found
     assert the(found, "clock").level is Level.OK
 

@@ -215,8 +215,8 @@ READER = {
     "event_log": "is_there installation slot days",
     "events": "entity_id_type",
     # Not done_lately, which must tell events with payloads from others: doctor says that it may not.
-    "examination": "server lacking_privileges missing_roles may_create equal_versions sample_of_entities"
-    " version_raised",
+    "examination": "server speed lacking_privileges missing_roles may_create equal_versions"
+    " sample_of_entities version_raised",
     "failures": "*",
     "inspection": "*",
     "overview": "*",

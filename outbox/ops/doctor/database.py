@@ -20,6 +20,11 @@ MOST_APART_SECONDS: Final = 2.0
 # A bulk settle of 10,000 rows and a reclaim step stay far below this; a shorter limit would cancel honest work.
 SHORTEST_STATEMENT_MS: Final = 5_000
 
+ENOUGH_BUFFERS: Final = 2**30  # a large outbox need not fit as a whole: claims touch what is open
+ENOUGH_WAL: Final = 2**30  # for a share to mean anything
+WHOLE_PAGE_BYTES: Final = 4096  # of 8 KB, without the free space that an outbox's pages are left with
+MOST_WHOLE_PAGES: Final = 0.5
+
 # As 0013_roles sets them for a projector.
 _LIMITS: Final = {
     "statement_timeout_ms": "statement_timeout = '60s'",
@@ -50,6 +55,33 @@ def server(store: PostgresDoctor, wanted: DoctorSettings) -> Iterator[Finding]:
     yield _clock(about["now"].timestamp(), before, after)
     yield _limits(about)
     yield _pooler(store.pooler(), wanted)
+
+
+def speed(store: PostgresDoctor) -> Iterator[Finding]:
+    """What of the server costs throughput, each by what is there: a small outbox needs nothing of it."""
+    about = store.speed()
+    buffers, size = about["shared_buffers"], about["bytes"]
+    summary = f"shared_buffers {_megabytes(buffers)}, max_wal_size {about['max_wal_size']}; outbox {_megabytes(size)}"
+    slow = list(_slow(about, summary))
+    yield from slow or [Finding("server_speed", Level.OK, summary)]
+
+
+def _slow(about: Row, summary: str) -> Iterator[Finding]:
+    if not about["autovacuum"]:
+        remedy = "`alter system set autovacuum = on` and reload: nothing else removes the dead rows of finished events."
+        yield Finding("server_speed", Level.WARN, "autovacuum is off", remedy)
+    if about["shared_buffers"] < min(about["bytes"], ENOUGH_BUFFERS):
+        remedy = "`alter system set shared_buffers` to a quarter of the machine's memory, and restart the server."
+        yield Finding("server_speed", Level.WARN, f"{summary}: larger than the buffers", remedy)
+    share = about["whole_pages"] * WHOLE_PAGE_BYTES / max(1, about["wal_bytes"])
+    if about["wal_bytes"] >= ENOUGH_WAL and share > MOST_WHOLE_PAGES:
+        detail = f"about {min(share, 1):.0%} of the WAL are whole pages, written once more after each checkpoint"
+        remedy = f"`alter system set max_wal_size = '8GB'` (now {about['max_wal_size']}), as the disk allows; reload."
+        yield Finding("server_speed", Level.WARN, detail, remedy)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 2**20:,.0f} MB"
 
 
 def replica(read: Callable[[], ReplicaFacts]) -> Iterator[Finding]:

@@ -63,6 +63,7 @@ class Doctor:
         schema = yield from guarded("schema", lambda: database.schema(self.store, self.wanted))
         if not is_well(schema):
             return False
+        yield from guarded("server_speed", lambda: database.speed(self.store))
         yield from guarded("privileges", lambda: database.privileges(self.store))
         yield from guarded("roles", lambda: database.roles(self.store))
         yield from guarded("schema_rights", lambda: database.creators(self.store))

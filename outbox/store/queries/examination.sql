@@ -11,6 +11,13 @@ select current_setting('server_version_num')::int as version_num, current_settin
        (select setting::bigint from pg_settings where name = 'lock_timeout') as lock_timeout_ms,
        (select setting::bigint from pg_settings where name = 'idle_in_transaction_session_timeout') as idle_timeout_ms
 
+-- name: speed
+-- Reads: what of the server decides how much an event costs it, and how large the outbox is.
+select (select setting::bigint * 8192 from pg_settings where name = 'shared_buffers') as shared_buffers,
+       current_setting('autovacuum')::bool as autovacuum, current_setting('max_wal_size') as max_wal_size,
+       pg_total_relation_size('search_outbox_events') as bytes, wal_bytes::bigint as wal_bytes, wal_fpi as whole_pages
+  from pg_stat_wal
+
 -- name: place_in_wal
 -- Reads: which cluster this is, and how far it is, compared with a place that another one has reached.
 select (select system_identifier from pg_control_system()) as system, current_database() as database,
