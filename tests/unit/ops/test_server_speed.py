@@ -19,7 +19,7 @@ WELL = {
 }
 
 
-class Server:
+class SettingsOnly:
     def __init__(self, **about: Any) -> None:
         self.about = WELL | about
 
@@ -28,7 +28,7 @@ class Server:
 
 
 def found(**about: Any) -> list[tuple[Level, str, str]]:
-    store = cast("PostgresDoctor", Server(**about))
+    store = cast("PostgresDoctor", SettingsOnly(**about))
     return [(finding.level, finding.detail, finding.remedy) for finding in speed(store)]
 
 
