@@ -13,7 +13,7 @@ from bench.__main__ import MORE, NAMES
 from bench.plan import KEPT, Found
 from bench.plan import results as full_results
 from bench.result import RESULTS
-from bench.svg import bars, icicle
+from bench.svg import bars, curves, icicle
 
 SUMMARY, SECTIONS = Path("docs/performance.md"), Path("docs/performance-history.md")
 SCALING = Path("docs/scaling.md")
@@ -149,6 +149,18 @@ def _requests(result: Found) -> str:
     return bars("requests to Elasticsearch around an outage", _of_unit(result, "a second", "requests"), ours="after")
 
 
+_AT_RATE = re.compile(r"(?P<way>\w+), (?P<rate>[\d,]+) per second: (?P<which>p50|p99|p99\.9)$")
+
+
+def _late(result: Found) -> str:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for series in result["series"]:
+        if found := _AT_RATE.match(series["name"]):
+            point = float(found["rate"].replace(",", "")), series["median"]
+            lines.setdefault(f"{found['way']}, {found['which']}", []).append(point)
+    return curves("latency, ms, by rate", lines, across="events per second")
+
+
 def _profile(result: Found) -> str:
     return icicle("Where the daemon's interpreter is while it drains", result["settings"]["tree"])
 
@@ -161,6 +173,7 @@ PICTURES: dict[str, Callable[[Found], str]] = {
     "peers": _peers,
     "herd": _requests,
     "profile": _profile,
+    "latency_at": _late,
 }
 
 

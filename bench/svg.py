@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from math import ceil, floor, log10
 from typing import Any
 
 WIDTH, LABEL, ROW, TOP = 900, 300, 26, 40
+LEFT, RIGHT, PLOT = 60, 190, 300  # of a curve's plot: its margins and its height
+COLOURS = ("#2f6fab", "#c26a1b", "#2e7d4f", "#8a4fa3", "#b5391f", "#5b6472")
 STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #1f2430 } .quiet { fill: #5b6472; font-size: 12px }
 .bar { fill: #2f6fab } .other { fill: #9aa5b1 }
 .mark { stroke: #b5391f; stroke-width: 2 } .goal { stroke: #2e7d4f; stroke-width: 2 }
-.flame { stroke: #fff; stroke-width: 1 }
+.flame { stroke: #fff; stroke-width: 1 } .curve { fill: none; stroke-width: 2 } .grid { stroke: #9aa5b1; opacity: 0.4 }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6e9ee } .quiet { fill: #a3adba } .bar { fill: #6ea8dc } .other { fill: #5b6673 }
   .flame { stroke: #111 }
@@ -37,6 +40,40 @@ def bars(
         x, kind = LABEL + value / most * room, "goal" if mark == "goal" else "mark"
         parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 4}" y2="{height - 20}"/>')
         parts.append(f'<text class="quiet" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{mark} {value:g}</text>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], *, across: str) -> str:
+    """Both axes logarithmic, each line with its name at its end. A figure that is not above 0 has no place."""
+    points = [point for line in lines.values() for point in line if min(point) > 0]
+    if not points:
+        return "\n".join([_head(TOP, title), "</svg>\n"])
+    left, low = (floor(log10(min(values))) for values in zip(*points, strict=True))
+    right, high = (ceil(log10(max(values))) for values in zip(*points, strict=True))
+    wide, height = (WIDTH - LEFT - RIGHT) / max(1, right - left), PLOT / max(1, high - low)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return LEFT + (log10(x) - left) * wide, TOP + PLOT - (log10(y) - low) * height
+
+    parts = [_head(TOP + PLOT + 44, title)]
+    for power in range(left, right + 1):
+        x, bottom = place(10.0**power, 10.0**low)
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom:.1f}"/>')
+        parts.append(
+            f'<text class="quiet" x="{x:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{10**power:,g}</text>'
+        )
+    for power in range(low, high + 1):
+        x, y = place(10.0**left, 10.0**power)
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="quiet" x="{x - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:,g}</text>')
+    parts.append(f'<text class="quiet" x="{LEFT}" y="{TOP + PLOT + 36}">{escape(across)}</text>')
+    for (name, line), colour in zip(lines.items(), COLOURS * len(lines), strict=False):
+        places = [place(*point) for point in sorted(line) if min(point) > 0]
+        if places:
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+            x, y = places[-1]
+            parts.append(f'<polyline class="curve" stroke="{colour}" points="{path}"/>')
+            parts.append(f'<text x="{x + 6:.1f}" y="{y + 4:.1f}" style="fill:{colour}">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>\n"])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench.draw import MARK, NOT_YET, PICTURES, SCALING, SECTIONS, SUMMARY, collect, redraw
 from bench.profile import by_own_time, grown, parsed
-from bench.svg import icicle
+from bench.svg import curves, icicle
 
 ROOT = Path(__file__).parents[3]
 PAGE = "Words.\n<!-- figures: drain -->\nold\n<!-- end of figures -->\nMore words.\n"
@@ -89,6 +89,15 @@ def test_the_pictures_are_well_formed(tmp_path: Path) -> None:
     assert ElementTree.fromstring(drawn).tag.endswith("svg")
     tree = grown(parsed("run (a/lane.py:1);<listcomp> (b/bulk.py:9) 3\nrun (a/lane.py:2) 1\n"))
     assert ElementTree.fromstring(icicle("a < b", tree)).tag.endswith("svg")
+
+
+def test_a_curve_has_a_point_for_each_rate_on_logarithmic_axes() -> None:
+    drawn = ElementTree.fromstring(curves("late", {"a < b": [(1000, 100), (100, 1), (500, 0)]}, across="rate"))
+    (line,) = drawn.iter("{http://www.w3.org/2000/svg}polyline")
+    (x1, y1), (x2, y2) = (map(float, point.split(",")) for point in line.attrib["points"].split())
+    assert (x1, x2) == (60, 710), "100 and 1,000 are a decade apart, the whole width; 0 has no place"
+    assert (y1, y2) == (340, 40), "1 is the lowest, 100 the highest"
+    assert "a < b" in "".join(drawn.itertext())
 
 
 def test_a_profile_adds_up_by_function() -> None:
