@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from outbox.library import AsyncOutbox, Outbox
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["AsyncOutbox", "Outbox", "__version__"]
 
 if os.path.exists(f"{__path__[0]}.py"):  # noqa: PTH110  (one call, at each import of everything)

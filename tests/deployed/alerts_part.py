@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+from outbox import __version__
 from tests.deployed import compose, scenario
 from tests.deployed.alerting import ALTERED, REAL, Provocation, Seen, alerting, all_keys, judged
 from tests.deployed.compose import BY, INFRA, PROJECT, Compose
@@ -11,7 +12,7 @@ from tests.deployed.engine import docker_engine
 from tests.deployed.scenario import Figures, Versions, execute
 from tests.deployed.shell import DeploymentFailed, await_until
 
-IMAGE = "outbox-projector:0.1.0"
+IMAGE = f"outbox-projector:{__version__}"
 # The shipped files have no webhook; at this address nobody answers one.
 HOOKED = {"services": {"projector": {"environment": {"OUTBOX_WEBHOOK_URL": "https://db:1/hook"}}}}
 LATE = """

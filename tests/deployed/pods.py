@@ -14,6 +14,7 @@ import psycopg
 from elasticsearch import Elasticsearch
 
 from labs.client import connect
+from outbox import __version__
 from tests.deployed import scenario
 from tests.deployed.cluster import NODE, ApiServer
 from tests.deployed.node import PODS, PodNode
@@ -25,7 +26,7 @@ from tests.fixtures.logins import Keys
 from tests.fixtures.secured import Authority, SecuredElastic
 
 IMAGES = ("postgres:18.1", "elasticsearch:8.14.1", "outbox-pause:local")
-OURS = "outbox-projector:0.1.0"
+OURS = f"outbox-projector:{__version__}"
 NAMESPACE, SERVERS = "outbox", "servers"
 DATABASE = "app"
 OWNER = "app_owner"

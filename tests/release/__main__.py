@@ -2,9 +2,12 @@
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from outbox import __version__
@@ -21,17 +24,20 @@ exit codes: 0 all made and tried, 1 one failed, 2 usage, 3 one could not be made
 
 The image needs a Docker engine (scripts/deployed docker runs it). Nothing is published: RELEASE.md says how.
 """
+SHORT, LONG = 300.0, 900.0  # seconds of a step: of one that fetches nothing, and of one that installs
 
 
 def main(arguments: list[str]) -> int:
     asked = _parser().parse_args(arguments)
     if not asked.dry_run:
-        say("scripts/release only rehearses: call it with --dry-run, and publish by hand (RELEASE.md, steps 14 and 15)")
+        say("scripts/release only rehearses: call it with --dry-run, and publish by hand (RELEASE.md, steps 13 and 14)")
         return 2
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     dist.mkdir()
-    with tempfile.TemporaryDirectory(dir=default_data_dir()) as scratch:
+    home = default_data_dir()
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home) as scratch:
         missing = _rehearse(Path(scratch), dist, tries=asked.tries)
     for path in sorted(dist.iterdir()):
         print(f"{path.stat().st_size:>12,}  {archives.digest(path)[:16]}  {path.name}")
@@ -57,34 +63,31 @@ def _rehearse(scratch: Path, dist: Path, *, tries: bool) -> list[str]:
     if dirty := run("git", "status", "--porcelain").strip():
         say(f"not of a commit, these files are left out as they are now:\n{dirty}")
     tree = archives.export(scratch / "tree")
-    _step("sdist and wheel, built twice: equal bytes")
-    packages = archives.python_packages(scratch, dist)
-    [wheel] = [path for path in packages if path.suffix == ".whl"]
-    _step("chart and site")
-    archives.chart(tree, version, dist)
-    archives.site(version, dist)
-    _step("Debian package")
-    if shutil.which("dpkg-deb"):
-        deb = debian_package.build(tree, wheel, version, scratch, dist)
-        if tries and shutil.which("mmdebstrap"):
-            say(f"   {debian_package.attempt(deb, version, scratch)}")
-        elif tries:
-            missing.append("the Debian package in a root of its own: no mmdebstrap (a Debian package)")
-    else:
-        missing.append("Debian package: no dpkg-deb")
-    _step("image")
-    missing += _image(version, tree, dist)
-    _step("bill of materials, checksums, statement of provenance")
-    paperwork.bill(version, dist)
-    subjects = {path.name: archives.digest(path) for path in sorted(dist.iterdir())}
-    said = paperwork.statement(subjects, run("git", "rev-parse", "HEAD").strip(), version)
-    envelope, public = paperwork.sign(said, scratch, dist, version)
-    say(f"   {paperwork.verify(envelope, public, scratch, dist)} artefacts are as signed")
-    paperwork.checksums(dist)
-    run("sha256sum", "--check", "--quiet", "SHA256SUMS", cwd=dist)
+    with step("sdist and wheel, built twice: equal bytes", SHORT):
+        [wheel] = [path for path in archives.python_packages(scratch, dist) if path.suffix == ".whl"]
+    with step("chart and site", SHORT):
+        archives.chart(tree, version, dist)
+        archives.site(version, dist)
+    with step("Debian package", LONG):
+        missing += _debian(tree, wheel, version, scratch, dist, tries=tries)
+    with step("image", LONG):
+        missing += _image(version, tree, dist)
+    with step("bill of materials, checksums, statement of provenance", SHORT):
+        _papers(version, scratch, dist)
     if tries:
         missing += _installed(wheel, version, scratch)
     return missing
+
+
+def _debian(tree: Path, wheel: Path, version: str, scratch: Path, dist: Path, *, tries: bool) -> list[str]:
+    if not shutil.which("dpkg-deb"):
+        return ["Debian package: no dpkg-deb"]
+    deb = debian_package.build(tree, wheel, version, scratch, dist)
+    if tries and not shutil.which("mmdebstrap"):
+        return ["the Debian package in a root of its own: no mmdebstrap (a Debian package)"]
+    if tries:
+        say(f"   {debian_package.attempt(deb, version, scratch)}")
+    return []
 
 
 def _image(version: str, tree: Path, dist: Path) -> list[str]:
@@ -96,17 +99,42 @@ def _image(version: str, tree: Path, dist: Path) -> list[str]:
     return []
 
 
+def _papers(version: str, scratch: Path, dist: Path) -> None:
+    paperwork.bill(version, dist)
+    subjects = {path.name: archives.digest(path) for path in sorted(dist.iterdir())}
+    said = paperwork.statement(subjects, run("git", "rev-parse", "HEAD").strip(), version)
+    envelope, public = paperwork.sign(said, scratch, dist, version)
+    say(f"   {paperwork.verify(envelope, public, scratch, dist)} artefacts are as signed")
+    paperwork.checksums(dist)
+    run("sha256sum", "--check", "--quiet", "SHA256SUMS", cwd=dist)
+
+
 def _installed(wheel: Path, version: str, scratch: Path) -> list[str]:
     found = places.pythons()
     for name, python in found.items():
-        _step(f"Python {name}, from a package index on loopback")
-        for line in places.attempt(python, wheel, version, scratch / name):
-            say(f"   {line}")
+        with step(f"Python {name}, from a package index on loopback", LONG):
+            for line in places.attempt(python, wheel, version, scratch / name):
+                say(f"   {time.strftime('%H:%M:%S')} {line}")
     return [f"Python {name}: not on this machine" for name in places.PYTHONS if name not in found]
 
 
-def _step(text: str) -> None:
+@contextmanager
+def step(text: str, limit: float) -> Iterator[None]:
+    """Says what begins and how long it took. After `limit` seconds it is an error, and its command is killed."""
+
+    def late(*_: object) -> None:
+        raise DeploymentFailed(f"{text}: not done within {limit:g} s")
+
     say(f"{time.strftime('%H:%M:%S')} {text}")
+    began = time.monotonic()
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    say(f"   {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

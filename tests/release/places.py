@@ -71,14 +71,15 @@ def index(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-def attempt(python: str, wheel: Path, version: str, scratch: Path) -> list[str]:
-    """A line per extra. The dependencies are fetched once, by the ordinary client; the installations see only ours."""
+def attempt(python: str, wheel: Path, version: str, scratch: Path) -> Iterator[str]:
+    """A line per extra, when it is done. The dependencies are fetched once, by the ordinary client; the installations
+    see only ours."""
     wheels = scratch / "index"
     shutil.rmtree(wheels, ignore_errors=True)
     wheels.mkdir(parents=True)
     pip = ("-m", "pip", "--disable-pip-version-check")
     run(python, *pip, "download", "-q", "--only-binary=:all:", "-d", wheels, f"{wheel}[console,kafka,embedded,aws]")
-    lines = []
+    yield f"{sum(1 for path in wheels.iterdir() if path.is_file())} packages fetched"
     with index(wheels) as address:
         for extra, statement in EXTRAS.items():
             place = scratch / "place"
@@ -90,6 +91,5 @@ def attempt(python: str, wheel: Path, version: str, scratch: Path) -> list[str]:
                 raise DeploymentFailed(f"{wanted}: the program says {said}")
             run(place / "bin" / "python", "-c", statement, cwd=scratch)
             count = len(run(place / "bin" / "pip", "list", "--format=freeze", cwd=scratch).split())
-            lines.append(f"{extra or 'no extra'}: {count} packages")
             shutil.rmtree(place)
-    return lines
+            yield f"{extra or 'no extra'}: {count} packages"
