@@ -4,7 +4,8 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +55,9 @@ def all_keys() -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Provocation:
-    """What makes these fire, and what ends them; `how` is real where a daemon is in that state."""
+    """What makes these fire, and what ends them. Each with how: real where a daemon is in that state."""
 
-    keys: tuple[str, ...]
-    how: str
+    keys: Mapping[str, str]
     act: Callable[[], object]
     undo: Callable[[], object] = lambda: None
     within: float = WITHIN
@@ -66,11 +66,10 @@ class Provocation:
 class Seen:
     """Which alerts a real Alertmanager holds."""
 
-    def __init__(self, engine: Engine, container: str, place: Path) -> None:
+    def __init__(self, url: str, place: Path) -> None:
         self.active: frozenset[str] = frozenset()
         self.fired: set[str] = set()
-        self._engine = engine
-        self._container = container
+        self._url = url
         self._file = place / "altered.json"
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -81,7 +80,8 @@ class Seen:
         return {name: found for step in steps for name, found in self._play(step).items()}
 
     def _play(self, step: Provocation) -> Figures:
-        figures: Figures = {name: {"how": step.how} for name in step.keys}
+        """What fails here is kept as these alerts' figure: the others are tried all the same."""
+        figures: Figures = {name: {"how": how} for name, how in step.keys.items()}
         self.fired = set(self.active)
         self._await(step, step.act, figures, "fired_seconds", lambda name: name in self.fired)
         self._await(step, step.undo, figures, "ended_seconds", lambda name: name not in self.active)
@@ -93,8 +93,12 @@ class Seen:
         step: Provocation, act: Callable[[], object], figures: Figures, word: str, probe: Callable[[str], bool]
     ) -> None:
         began = time.monotonic()
-        act()
         open_ = set(step.keys)
+        try:
+            act()
+        except Exception as failed:  # any: of a command, of PostgreSQL, of the search server
+            for name in step.keys:
+                figures[name]["error"] = f"{type(failed).__name__}: {failed}"[-300:]
 
         def one_more() -> bool:
             for name in [name for name in open_ if probe(name)]:
@@ -114,12 +118,12 @@ class Seen:
         while not self._stopping.wait(0.5):
             try:
                 self.look()
-            except (DeploymentFailed, json.JSONDecodeError):
+            except (OSError, json.JSONDecodeError):
                 continue
 
     def look(self) -> None:
-        url = "http://127.0.0.1:9093/api/v2/alerts?active=true"
-        told = json.loads(self._engine.docker("exec", self._container, "wget", "-q", "-O", "-", url, limit=20))
+        with urllib.request.urlopen(f"{self._url}/api/v2/alerts?active=true", timeout=10) as reply:
+            told = json.loads(reply.read())
         self.active = frozenset(key(alert["labels"]["alertname"], alert["labels"]) for alert in told)
         self.fired |= self.active
 
@@ -131,7 +135,12 @@ class Seen:
 def judged(figures: Figures) -> list[str]:
     """What did not fire, or did not end."""
     words = ("fired_seconds", "ended_seconds")
-    return [f"{name}: no {word}" for name, found in figures.items() for word in words if word not in found]
+    return [
+        f"{name}: no {word}{': ' if 'error' in found else ''}{found.get('error', '')}"
+        for name, found in figures.items()
+        for word in words
+        if word not in found
+    ]
 
 
 @contextmanager
@@ -151,10 +160,11 @@ def alerting(engine: Engine, project: str, image: str) -> Iterator[Seen]:
         flags = ["/etc/quick/altering.py", f"http://projector:{altering.PORT}/metrics", "/etc/quick/altered.json"]
         engine.docker(*common, "python", "--name", page, image, *flags)
         flags = ["--config.file=/etc/quick/alertmanager.yml", "--storage.path=/tmp", "--cluster.listen-address="]
-        engine.docker(*common, "/bin/alertmanager", "--name", manager, monitoring.MANAGER, *flags)
+        port = ("-p", "127.0.0.1::9093")
+        engine.docker(*common, "/bin/alertmanager", "--name", manager, *port, monitoring.MANAGER, *flags)
         flags = ["--config.file=/etc/quick/prometheus.yml", "--storage.tsdb.path=/tmp/data"]
         engine.docker(*common, "/bin/prometheus", "--name", prometheus, monitoring.IMAGE, *flags)
-        seen = Seen(engine, manager, place)
+        seen = Seen(f"http://{engine.docker('port', manager, '9093/tcp').split()[0]}", place)
         await_until(lambda: (seen.look(), True), "Alertmanager answers", 60)
         yield seen
         seen.stop()

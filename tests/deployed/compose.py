@@ -168,7 +168,9 @@ def play(engine: Engine, figures: Figures) -> None:
             stack.operator(word, *BY)
         wrong_tokens()
         replay(stack)
-        figures["monitoring"] = monitoring.check(KAFKA_PANELS | NO_PANELS)
+        # The last acts are seen by the next scrapes.
+        without = KAFKA_PANELS | NO_PANELS
+        await_until(lambda: figures.update(monitoring=monitoring.check(without)) is None, "panels and rules", 120)
         say(f"   monitoring: {figures['monitoring']}")
 
 

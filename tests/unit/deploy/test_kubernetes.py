@@ -15,6 +15,8 @@ FOLDERS = ["base", "migrate", "overlays/dev", "overlays/production"]
 CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject", "TriggerAuthentication"}
 VERSIONS = ["1.30", "1.33"]
 SECRETS = read_all_yaml(KUBERNETES / "secret.example.yaml")
+PAGE = (KUBERNETES / "README.md").read_text()
+BLOCK = PAGE.partition("```sh kubectl\n")[2].partition("```")[0]
 SECRET_KEYS = {key for secret in SECRETS for key in secret["stringData"]}
 BUILT = [(folder, resource) for folder in FOLDERS for resource in build(KUBERNETES / folder)]
 PODS = [(folder, resource) for folder, resource in BUILT if pod_spec(resource)]
@@ -43,6 +45,21 @@ def test_the_secret_examples_are_valid_and_in_no_kustomization() -> None:
     for secret in SECRETS:
         kubernetes_validate.validate(secret, VERSIONS[-1], strict=True)
     assert not [resource for _, resource in BUILT if resource["kind"] == "Secret"]
+
+
+def test_the_page_begins_with_the_namespace_that_all_its_commands_use() -> None:
+    first, *rest = BLOCK.strip().splitlines()
+    assert first == "kubectl create namespace outbox"
+    production = {resource["metadata"]["namespace"] for resource in build(KUBERNETES / "overlays" / "production")}
+    assert production == {"outbox"}
+    assert all(" -n outbox " in line or "overlays/production" in line for line in rest if line[0] != "#")
+
+
+def test_no_address_ends_with_a_newline_and_the_page_says_how_to_write_one_without() -> None:
+    """Ours is ignored; KEDA takes it for a part of the address."""
+    addresses = [secret["stringData"]["database_url"] for secret in SECRETS]
+    assert addresses == [address.strip() for address in addresses]
+    assert "`printf %s ... > migrate/database_url`" in PAGE
 
 
 @pytest.mark.parametrize(("folder", "resource"), PODS, ids=named)

@@ -5,13 +5,16 @@ import json
 import re
 import socket
 import struct
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from outbox.config import VARIABLES
 from tests.deployed.__main__ import PARTS, main
-from tests.deployed.alerting import all_keys, key, quick
-from tests.deployed.alerts_part import STREAM
+from tests.deployed.alerting import ALTERED, REAL, Provocation, Seen, all_keys, judged, key, quick
+from tests.deployed.alerts_part import CHANGED, STREAM
 from tests.deployed.altering import altered
 from tests.deployed.images import BUILT, STANDINS
 from tests.deployed.newcomer import SERVERS, SETTINGS
@@ -120,6 +123,41 @@ def test_each_rule_of_an_alert_has_a_key_of_its_own() -> None:
     assert len(all_keys()) == len(alerts())
     assert key("OutboxDown", {"severity": "critical"}) == "OutboxDown"
     assert {name.split()[0] for name in STREAM} >= {"OutboxStreamGap", "OutboxSlotInactive"}
+
+
+def test_an_alert_that_cannot_be_provoked_does_not_keep_the_others_from_being_tried(tmp_path: Path) -> None:
+    held: list[str] = []
+
+    class Manager(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            alert = {"labels": {"alertname": "OutboxDown", "severity": "critical"}}
+            self.wfile.write(json.dumps([alert] * len(held)).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    def refused() -> None:
+        raise OSError("no such container")
+
+    with HTTPServer(("127.0.0.1", 0), Manager) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        seen = Seen(f"http://127.0.0.1:{server.server_port}", tmp_path)
+        steps = [
+            Provocation({"OutboxPaused": REAL}, refused, refused, 0.1),
+            Provocation({"OutboxDown": ALTERED}, lambda: held.append("one"), held.clear, 10),
+        ]
+        figures = seen.play(steps)
+        seen.stop()
+        server.shutdown()
+    assert judged(figures) == ["OutboxPaused: no fired_seconds: OSError: no such container"]
+    assert set(figures["OutboxDown"]) == {"how", "fired_seconds", "ended_seconds"}
+
+
+def test_what_the_alerts_change_in_the_shipped_settings_has_names_that_there_are() -> None:
+    assert set(CHANGED) <= set(VARIABLES)
+    assert VARIABLES["OUTBOX_OUTAGE_POLICY"].default == CHANGED["OUTBOX_OUTAGE_POLICY"]
 
 
 def test_only_the_named_series_is_altered() -> None:
