@@ -17,7 +17,7 @@ from outbox.policy.document import not_an_object, refused
 from outbox.policy.outcome import Code
 from outbox.ports import Clock, Document, Named
 from outbox.store.events import inline_bytes
-from outbox.store.parts import NOT_READ, LookupLimits, PartwiseRead, Suspects
+from outbox.store.lookup_in_parts import NOT_READ, LookupLimits, PartwiseRead, Suspects
 from outbox.store.pool import Database, QueryCancelled, TopicStore
 from outbox.store.view_shape import TEXTS, UnsupportedIds, ViewShape, read_shape
 

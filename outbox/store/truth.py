@@ -22,7 +22,7 @@ from outbox.store.documents import GONE, UNREAD, ViewDocuments
 from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, rows, rows_of
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import Wanted, last_version, raise_version
-from outbox.store.parts import NOT_READ, LookupLimits
+from outbox.store.lookup_in_parts import NOT_READ, LookupLimits
 from outbox.store.pool import Database, TopicStore
 from outbox.store.view_shape import ViewShape
 

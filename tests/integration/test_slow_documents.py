@@ -16,7 +16,7 @@ from outbox.policy.drift import Key
 from outbox.policy.settle import RetryPolicy
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import Wanted
-from outbox.store.parts import LookupLimits
+from outbox.store.lookup_in_parts import LookupLimits
 from outbox.store.truth import PostgresTruth
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable

@@ -25,7 +25,7 @@ from outbox.ports import BulkAction, Claimed, Document, Named, Settled, WriteRep
 from outbox.store.documents import ViewDocuments
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import PostgresEvents
-from outbox.store.parts import LookupLimits
+from outbox.store.lookup_in_parts import LookupLimits
 from outbox.store.places import PostgresPlaces
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts

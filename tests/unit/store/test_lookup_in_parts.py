@@ -11,7 +11,7 @@ import pytest
 from outbox.policy.outcome import FailureClass, Reason
 from outbox.ports import Document, Named
 from outbox.store.documents import ViewDocuments
-from outbox.store.parts import SUSPECT_SECONDS, SUSPECTS_KEPT, LookupLimits, PartwiseRead, Suspects
+from outbox.store.lookup_in_parts import SUSPECT_SECONDS, SUSPECTS_KEPT, LookupLimits, PartwiseRead, Suspects
 from tests.fixtures.events import Time
 
 LIMITS = LookupLimits()
