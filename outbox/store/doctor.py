@@ -107,6 +107,9 @@ class PostgresDoctor(TopicStore, topic="examination"):
     def missing_roles(self) -> Sequence[str]:
         return [row["role"] for row in self._rows("missing_roles")]
 
+    def view_unreadable(self) -> Sequence[str]:
+        return [row["role"] for row in self._rows("view_unreadable", view=self._view)]
+
     def may_create(self) -> Sequence[Row]:
         """Logins that may put functions into our schema, though nobody need trust them."""
         return self._rows("may_create", most=SAMPLE_ROLES)

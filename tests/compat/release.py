@@ -1,8 +1,10 @@
-"""Owns another release of this program: its code unpacked beside, its commands and its daemons; it judges nothing."""
+"""Owns another release of this program: its wheel unpacked beside, its commands and its daemons; it judges nothing."""
 
 import subprocess
 import sys
 import tarfile
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -28,9 +30,7 @@ class CodeRevision:
         name = _git("rev-parse", "--short", f"{revision}^{{commit}}").decode().strip()
         folder = RESULTS / "releases" / name
         if not (folder / "outbox" / "__main__.py").exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with tarfile.open(fileobj=BytesIO(_git("archive", name, "outbox", "sql"))) as archive:
-                archive.extractall(folder, filter="data")
+            _unpack_wheel(name, folder)
         return cls(name, folder)
 
     def outbox(self, env: Mapping[str, str], *arguments: str) -> Done:
@@ -46,6 +46,18 @@ class CodeRevision:
 
     def daemon(self, name: str, label: str, env: Mapping[str, str], folder: Path) -> Worker:
         return Worker(name, label, {**env, "OUTBOX_METRICS_PORT": str(free_port())}, folder, self.code)
+
+
+def _unpack_wheel(revision: str, folder: Path) -> None:
+    """What a user of that revision had installed: a wheel has files that a checkout has elsewhere, or not at all."""
+    with tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(fileobj=BytesIO(_git("archive", revision))) as archive:
+            archive.extractall(scratch, filter="data")
+        build = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "made")
+        subprocess.run(build, cwd=scratch, check=True, capture_output=True, timeout=120)
+        [wheel] = Path(scratch, "made").glob("*.whl")
+        with zipfile.ZipFile(wheel) as opened:
+            opened.extractall(folder)
 
 
 def _git(*words: str) -> bytes:

@@ -11,6 +11,7 @@ from outbox.ports import Finding, Level
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import Examine
 from tests.fixtures.queue import EventTable
+from tests.fixtures.roles import Roles
 from tests.fixtures.scripted import answer, scripted
 
 VIEW = (
@@ -115,6 +116,24 @@ def test_whoever_may_create_functions_beside_the_tables_is_bad_until_the_remedy_
         for role in (stranger, other):
             connection.execute(sql.SQL("drop owned by {}").format(role))
             connection.execute(sql.SQL("drop role {}").format(role))
+
+
+def test_a_view_that_the_projectors_login_may_not_read_comes_with_the_grant(
+    examine: Examine, connection: psycopg.Connection, roles: Roles
+) -> None:
+    """The owner may read it, so his own lookups prove nothing: the projector would pause at its first event."""
+    connection.execute(
+        VIEW + "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
+        " json_build_object('title', title) as document from articles"
+    )
+    role = roles.name("projector")
+    finding = the(examine(), "readable")
+    assert (finding.level, finding.remedy) == (Level.WARN, f"grant select on search_documents to {role}")
+    connection.execute(sql.SQL("alter role {} nologin").format(sql.Identifier(role)))
+    assert "readable" not in examine(), "nobody logs in by that role"
+    connection.execute(sql.SQL("alter role {} login").format(sql.Identifier(role)))
+    connection.execute(finding.remedy.encode())
+    assert "readable" not in examine()
 
 
 def test_limits_of_the_role_are_read_from_the_role(examine: Examine, connection: psycopg.Connection) -> None:

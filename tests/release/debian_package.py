@@ -38,6 +38,10 @@ if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 PRERM = """\
 #!/bin/sh
 set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+  systemctl disable --quiet outbox-console outbox-prune.timer 'outbox-projector@all' || true
+  systemctl stop 'outbox-*' || true
+fi
 find /opt/outbox -type d -name __pycache__ -prune -exec rm -rf {} +
 """
 POSTRM = """\
@@ -118,6 +122,8 @@ def _units(stage: Path, tree: Path) -> None:
         shutil.copy(unit, units)
     for name in ("outbox.env", "articles.env"):
         shutil.copy(systemd / f"{name}.example", settings / name)
+    for drop_in in systemd.glob("*.d"):  # for a search server with security, as the page says
+        shutil.copytree(drop_in, papers / "systemd" / drop_in.name)
     shutil.copytree(tree / "docs" / "runbooks", papers / "runbooks")
     for paper in (tree / "docs" / "kafka-log.md", tree / "deploy" / "README.md", tree / "LICENSE"):
         shutil.copy(paper, papers)

@@ -44,6 +44,7 @@ def view(store: PostgresDoctor, name: str) -> Iterator[Finding]:
         remedy = "Give it as text in the view (`id::text`), with an index on the same expression (docs/documents.md)."
         yield Finding("documents", Level.BAD, f"{name}.entity_id is {unsupported}, which cannot name documents", remedy)
         return
+    yield from _readable(store, name)
     if "version" in columns:
         remedy = "Leave it out: each lookup draws its version, and what the view says of it is ignored."
         yield Finding("documents", Level.WARN, f"{name} has a column `version`", remedy)
@@ -57,6 +58,13 @@ def view(store: PostgresDoctor, name: str) -> Iterator[Finding]:
     else:
         yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
     yield _lookup(store.lookup_scans(), name)
+
+
+def _readable(store: PostgresDoctor, name: str) -> Iterator[Finding]:
+    """Whoever asks may be the owner, whose own lookups prove nothing."""
+    for role in store.view_unreadable():
+        detail = f"a projector that logs in as {role} may not read {name}"
+        yield Finding("readable", Level.WARN, detail, f"grant select on {name} to {role}")
 
 
 def _lookup(scans: Sequence[Row], name: str) -> Finding:

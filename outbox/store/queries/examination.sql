@@ -43,6 +43,14 @@ select named.role
           from unnest(array['producer', 'projector', 'operator', 'reader']) as suffix) named
  where to_regrole(quote_ident(named.role)) is null
 
+-- name: view_unreadable
+-- Reads: the projector's role, if somebody logs in by it and it may not read the view of documents.
+select r.rolname as role
+  from pg_roles as r
+ where r.rolname = coalesce(nullif(current_setting('search_outbox.role_prefix', true), ''), 'search_outbox') || '_projector'
+   and (r.rolcanlogin or exists (select from pg_auth_members as m where m.roleid = r.oid))
+   and not has_any_column_privilege(r.oid, to_regclass(%(view)s), 'SELECT')
+
 -- name: may_create
 -- Reads: logins that may put functions into the schema of the outbox, and are not trusted anyway, as are
 -- superusers and the owners of the tables and of the schema. `everybody`: because PUBLIC may.
