@@ -15,7 +15,6 @@ from tests.nemesis.load import Producer
 from tests.nemesis.parts import PARTS
 from tests.nemesis.people import People
 from tests.nemesis.run import DRAIN_SECONDS, OPEN, Run
-from tests.nemesis.schema_faults import SchemaFaults
 from tests.nemesis.server_faults import ServerFaults
 from tests.nemesis.watch import Watch
 
@@ -48,7 +47,6 @@ class KafkaRun(Run):
         self.servers.table |= self.stream.table
         self.workers = GroupFaults(self.ground, self.gang, self.folder, self._end, self.stream)
         self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, self.recipe)
-        self.schema = SchemaFaults(self.ground, self.people, self.producer, self._end)
         self.notes |= {
             "source": "kafka",
             "partitions": PARTITIONS,

@@ -64,14 +64,16 @@ class Run:
     notes: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._end = threading.Event()  # of the storm
+        self._quiet = Quiet()
+        self.decks = self.DECKS or self.recipe.decks
+
     def run(self) -> None:
         """Leaves about.json and the raw history in the folder."""
         began = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.history = ActHistory(self.folder)
-        self._end = threading.Event()  # of the storm
-        self._quiet = Quiet()
-        self._decks = self.DECKS or self.recipe.decks
         self.say(f"{self.recipe.name}: {self.recipe}")
         self.say(f"starting PostgreSQL and {release_of(self.release).product.title}: half a minute")
         with self._ground() as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
@@ -81,7 +83,7 @@ class Run:
                 self._write_neighbours()
                 return
             self.notes |= {**self.ground.versions(), "neighbour_before": self.ground.neighbour()}
-            self._build()
+            self.prepare()
             try:
                 self._storm()
                 self._last_fault()
@@ -98,6 +100,11 @@ class Run:
     def _ground(self) -> Ground:
         return Ground(self.seed, self.release, self.recipe)
 
+    def prepare(self) -> None:
+        """Whoever acts; what each lane has in its own way, and what all have."""
+        self._build()
+        self.schema = SchemaFaults(self.ground, self.people, self.producer, self._end)
+
     def _build(self) -> None:
         self.gang = Gang(self.ground, self.folder)
         self.watch = Watch(self.ground, self.gang, self.folder)
@@ -105,7 +112,6 @@ class Run:
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)
         self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, self.recipe)
-        self.schema = SchemaFaults(self.ground, self.people, self.producer, self._end)
 
     def _neighbours(self) -> None:
         """Before the storm: its faults would drown the figure."""
@@ -128,7 +134,7 @@ class Run:
         self.watch.start()
         self._began = time.monotonic()
         self.notes["storm_began"] = time.time()
-        lanes = [threading.Thread(target=self._lane, args=(name,), name=name, daemon=True) for name in self._decks]
+        lanes = [threading.Thread(target=self._lane, args=(name,), name=name, daemon=True) for name in self.decks]
         for lane in lanes:
             lane.start()
         said = self._began
@@ -144,7 +150,7 @@ class Run:
 
     def _lane(self, name: str) -> None:
         """Until the time is over and the first deck played; what has not bitten often enough by then is tried again."""
-        plan = acts(name, self.seed, self._decks)
+        plan = acts(name, self.seed, self.decks)
         for act in plan:
             if self._end.wait(act.gap_seconds):
                 return
@@ -153,7 +159,7 @@ class Run:
             self._do(act)
         self.notes.setdefault("storm_ended", time.time())  # by the first lane: what bites from now on is distinguished
         least = least_bites(self.seconds / 60, self.MINUTES_APART)
-        for _ in range(TRIES_AT_THE_END * len(self._decks[name])):
+        for _ in range(TRIES_AT_THE_END * len(self.decks[name])):
             act = next(plan)
             wanted = 1 if act.kind in ONCE else least
             if self.history.bites(act.kind) < wanted and not self._end.wait(1.0):
@@ -181,9 +187,12 @@ class Run:
     def _act(self, act: PlannedAct) -> tuple[str, Bite]:
         if act.kind in self.workers.table:
             return self.workers.do(act)
+        return act.lane, self.table(act.lane)[act.kind](act)
+
+    def table(self, lane: str) -> Mapping[str, Callable[[PlannedAct], Bite]]:
+        """What is done in a lane that is not one of the workers'."""
         tables = {"people": self.people.table, "schema": self.schema.table}
-        table = tables.get(act.lane, self.servers.table)
-        return act.lane, table[act.kind](act)
+        return tables.get(lane, self.servers.table)
 
     def _progress(self) -> None:
         past = int(time.monotonic() - self._began)
@@ -287,7 +296,7 @@ class Run:
             "seed": self.seed,
             "recipe": self.recipe.name,
             "ingredients": in_order(self.recipe.ingredients),
-            "kinds": [kind for deck in self._decks.values() for kind in dict.fromkeys(deck)],
+            "kinds": [kind for deck in self.decks.values() for kind in dict.fromkeys(deck)],
             "minutes": round(self.seconds / 60, 2),
             "rate": self.rate,
             "commit": commit(),

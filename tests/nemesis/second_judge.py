@@ -152,8 +152,8 @@ def only_ours_is_written(h: History) -> Iterator[str]:
     for c in h.of["commit"]:
         versions[c["document"]].add(c["version"])
     for w in h.of["write"]:
-        name = w["document"]
-        if name not in h.viewed and w["version"] not in versions[name]:
+        name, asks = w["document"], (w["op"], w["version"]) == ("delete", 0)
+        if name not in h.viewed and w["version"] not in versions[name] and not (asks and versions[name]):
             yield f"{name} at {w['version']}"
 
 

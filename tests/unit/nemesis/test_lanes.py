@@ -3,11 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from tests.nemesis.command import RUNS
+from tests.nemesis.kafka_run import KafkaRun
 from tests.nemesis.lanes import LANES, OwnLane
+from tests.nemesis.recipe import fixed
 from tests.nemesis.report import record_name
+from tests.nemesis.run import Run
 from tests.nemesis.verdict import judge, least_bites
 from tests.unit.nemesis.test_judge import ABOUT, Files, history, written
 
@@ -93,3 +98,14 @@ def test_each_lane_has_a_record_of_its_own() -> None:
     assert record_name({**ABOUT, "lane": "cluster"}) == "nemesis-cluster"
     assert record_name({**ABOUT, "lane": "all"}) == "nemesis"
     assert (least_bites(30, 8), least_bites(3, 8)) == (3, 1)
+
+
+@pytest.mark.parametrize("kind", [Run, KafkaRun, *RUNS.values()], ids=lambda kind: kind.__name__)
+def test_every_run_can_do_what_its_decks_say(kind: type[Run], tmp_path: Path) -> None:
+    """The lanes build their own actors: what the runs of all came to need was missing in theirs."""
+    run = kind(tmp_path, 60.0, 1, 50.0, print, fixed(kafka=kind is KafkaRun))
+    run.ground, run.ledger = MagicMock(), MagicMock()
+    run.prepare()
+    acts = [(lane, act) for lane, deck in run.decks.items() for act in deck]
+    assert acts
+    assert not [(lane, act) for lane, act in acts if act not in run.workers.table and act not in run.table(lane)]

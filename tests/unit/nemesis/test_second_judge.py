@@ -110,6 +110,18 @@ def test_only_what_was_committed_is_written() -> None:
     assert second_judge.judge(lines) == {"I17": ["page:e1 at 5"]}
 
 
+def test_a_delete_of_version_0_asks_about_a_document_that_was_committed() -> None:
+    commit = {"kind": "commit", "event": "a", "document": "page:e1", "op": "upsert", "version": 5, "digest": "d"}
+    lines = [
+        {"kind": "run", "source": "table", "most_attempts": 5},
+        {**commit, "answered": True, "refusable": False},
+        {"kind": "write", "index": "i", "document": "page:e1", "op": "delete", "version": 0, "times": 2},
+    ]
+    assert "I17" not in second_judge.judge(lines)
+    assert second_judge.judge([*lines, {**lines[2], "op": "index"}])["I17"] == ["page:e1 at 0"]
+    assert second_judge.judge([*lines, {**lines[2], "document": "page:e2"}])["I17"] == ["page:e2 at 0"]
+
+
 def test_the_wire_says_what_was_written() -> None:
     wire, action = Wire(), b'{"index":{"_id":"page:e1","version":12,"version_type":"external_gte"}}\n{}\n'
     wire.tap(1, b"POST /nemesis/_bulk HTTP/1.1\r\n\r\n\n" + action + action)
