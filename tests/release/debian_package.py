@@ -39,7 +39,7 @@ PRERM = """\
 #!/bin/sh
 set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
-  systemctl disable --quiet outbox-console outbox-prune.timer 'outbox-projector@all' || true
+  systemctl disable --quiet outbox-console outbox-prune.timer 'outbox-projector@.service' || true
   systemctl stop 'outbox-*' || true
 fi
 find /opt/outbox -type d -name __pycache__ -prune -exec rm -rf {} +
