@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -163,7 +163,7 @@ class Run:
             act = next(plan)
             wanted = 1 if act.kind in ONCE else least
             if self.history.bites(act.kind) < wanted and not self._end.wait(1.0):
-                self._do(act)
+                self._do(replace(act, late=True))
 
     def _do(self, act: PlannedAct) -> None:
         began = time.time()

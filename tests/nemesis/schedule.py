@@ -44,8 +44,9 @@ GAPS = {
     "starvation": (3.0, 6.0),
     "schema": (6.0, 15.0),
 }
-# What takes many seconds and both servers, and so seldom ends in a storm: every third round it has a quiet window.
-LONG = ("verify", "rebuild")
+# What takes many seconds and both servers, and so seldom ends in a storm: every third round it has a quiet window, and
+# always when the time is over.
+LONG = ("verify", "rebuild", "repair", "backfill", "refresh")
 QUIET_EVERY, QUIET_AT = 3, 1
 SHIFTS = (3600, -3600, 300, -300, 7, -7, 86_400, 0)
 
@@ -63,9 +64,11 @@ class PlannedAct:
     shift_seconds: int
     round: int
 
+    late: bool = False  # the time is over: what has bitten too seldom is tried again
+
     @property
     def in_quiet(self) -> bool:
-        return self.kind in LONG and self.round % QUIET_EVERY == QUIET_AT
+        return self.kind in LONG and (self.late or self.round % QUIET_EVERY == QUIET_AT)
 
 
 def acts(lane: str, seed: int, decks: Mapping[str, Sequence[str]] = DECKS) -> Iterator[PlannedAct]:

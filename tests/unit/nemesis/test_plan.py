@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice, takewhile
 
 from tests.fixtures.waiting import PATIENCE_SECONDS
@@ -132,7 +133,8 @@ def test_a_quiet_window_ends_with_its_time() -> None:
         assert not thread.is_alive()
 
 
-def test_every_third_round_has_a_quiet_window_for_verify_and_rebuild() -> None:
+def test_every_third_round_has_a_quiet_window_for_verify_and_rebuild_and_so_has_each_when_the_time_is_over() -> None:
     plan = list(islice(acts("people", 1), 4 * 27))
     assert sum(act.in_quiet for act in plan) == 18
     assert {act.kind for act in plan if act.in_quiet} == {"verify", "rebuild"}
+    assert {act.kind for act in plan if replace(act, late=True).in_quiet} == {"verify", "rebuild"}
