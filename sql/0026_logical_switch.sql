@@ -14,6 +14,9 @@
 --                              '    -- Replicated.*?end if;\n', '');
 --       execute regexp_replace(pg_get_functiondef('search_outbox_catch_up()'::regprocedure),
 --                              '    perform \S*search_outbox_catch_up_ids\(\);\n', '');
+--       execute replace(pg_get_functiondef('search_outbox_given_out()'::regprocedure),
+--                       'case when n.event_version <= 4611686018427387904 then n.event_version end end',
+--                       'n.event_version end');
 --   end $undo$;
 --   drop function if exists search_outbox_catch_up_ids();
 --   delete from search_outbox_migrations where name = '0026_logical_switch';
@@ -26,7 +29,8 @@ create unique index search_outbox_attempts_event_at_idx on search_outbox_attempt
 drop index search_outbox_attempts_event_idx;
 alter table search_outbox_attempts replica identity using index search_outbox_attempts_event_at_idx;
 
--- Sequences of our own tables go above their rows. Never back; the lock is that of search_outbox_raise_version.
+-- Sequences of our own tables go above their rows: not above what a producer made up, or the next insert would find no
+-- number. Never back; the lock is that of search_outbox_raise_version.
 create or replace function search_outbox_catch_up_ids() returns void
 language plpgsql security definer set search_path from current as $fn$
 declare
@@ -42,7 +46,9 @@ begin
                                       union all
                                       (select seq from search_outbox_events where processed_at is null
                                           and failed_at is null and next_retry_at is null and abandoned_count = 0
-                                        order by seq desc limit 1)) n' as highest
+                                          and seq <= 4611686018427387904
+                                        order by seq desc limit 1)) n
+                 where seq <= 4611686018427387904' as highest
         union all
         select pg_get_serial_sequence(t, 'id'), format('select max(id) from %s', t)
           from unnest(array['search_outbox_rebuilds', 'search_outbox_verifications',
@@ -71,6 +77,9 @@ begin
     -- The head is locked$new$);
     execute replace(pg_get_functiondef('search_outbox_catch_up()'::regprocedure), E'\nbegin\n',
                     E'\nbegin\n    perform search_outbox_catch_up_ids();\n');
+    -- A version beyond what search_outbox_raise_version accepts was made up: it must not hold up the catch-up for ever.
+    execute replace(pg_get_functiondef('search_outbox_given_out()'::regprocedure), 'n.event_version end',
+                    'case when n.event_version <= 4611686018427387904 then n.event_version end end');
 end
 $do$;
 select search_outbox_seal(current_schema()::regnamespace);

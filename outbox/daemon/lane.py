@@ -103,9 +103,9 @@ class Lane:
             self.wake.set()
 
     def notice_at_rest(self) -> bool:
-        if self._rests:
+        if rests := self._rests:
             self.wake.set()
-        return self._rests
+        return rests
 
     def step(self) -> float:
         """One batch, and how long to rest after it. An error never ends the lane: it is announced, and tried again."""

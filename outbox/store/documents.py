@@ -12,7 +12,7 @@ import orjson
 import psycopg
 from psycopg import Connection, sql
 
-from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
+from outbox.errors import DatabaseDown, DocumentsUnavailable, NotPermitted, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
 from outbox.policy.outcome import Code
 from outbox.ports import Clock, Document, Named
@@ -76,7 +76,11 @@ class ViewDocuments(TopicStore, topic="documents"):
     def draw(self) -> int:
         """In its own statement and transaction: the reads that follow see all that was committed before it. What they
         read may not be older, so a view that was ordinary and is materialised by now is read anew, and refused."""
-        version, materialised, _ = self._one("draw", view=self._view) or (0, None, None)
+        try:
+            version, materialised, _ = self._one("draw", view=self._view) or (0, None, None)
+        except NotPermitted as error:  # the schema of the view is closed to us by now
+            self._made = None
+            raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
         if materialised:
             self._made = None
         return int(version)

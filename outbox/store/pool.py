@@ -4,7 +4,9 @@ of a topic are run over one. Knows no query."""
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Any, ClassVar, Final, LiteralString, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import Connection, Cursor, DataError
@@ -125,6 +127,7 @@ class Database:
         self._statement_timeout_ms = statement_timeout_ms
         self._url, self._parameters = plain_dsn(url), _parameters(url, application, may_be_standby)
         self._server: PrimaryOf | None = None
+        self._met: WeakKeyDictionary[Connection[Any], PrimaryOf] = WeakKeyDictionary()
         self._reads_only, self._prepared = may_be_standby, prepared
         self._refusal = ""  # of the server that answered last
         self.on_other_server: Callable[[Connection[Any]], None] = lambda _: None
@@ -137,6 +140,7 @@ class Database:
             open=False,
             timeout=timeout_seconds,
             configure=self._configure,
+            check=self._check,
             reconnect_timeout=10,
             name=application,
         )
@@ -152,11 +156,23 @@ class Database:
             self._parameters |= _asked_last(connection, self._url, self._parameters)
             connection.close()
             raise
-        self._refusal = ""
         if server is not None and server != self._server:
             if self._server is not None:
-                self.on_other_server(connection)
+                try:
+                    self.on_other_server(connection)
+                except psycopg.Error as error:
+                    self._refusal = f"nothing is asked of the server that was promoted: {_short(error)}"
+                    raise
             self._server = server
+        self._refusal = ""
+        if server is not None:
+            self._met[connection] = server
+
+    def _check(self, connection: Connection[Any]) -> None:
+        """One that was made before its primary was replaced may live on where nobody fenced that."""
+        if (server := self._met.get(connection)) and server.timeline < _timelines[server.system]:
+            connection.close()
+            raise ReplacedPrimary(f"on timeline {server.timeline}")
 
     def open(self) -> None:
         self._pool.open(wait=False)
@@ -194,7 +210,7 @@ class Database:
             except DatabaseDown as error:
                 if not self._pool.closed:
                     self._pool.check()
-                if self._refusal:
+                if self._refusal and isinstance(error.__cause__, PoolTimeout):
                     raise DatabaseDown(self._refusal) from error
                 raise
 
@@ -267,18 +283,22 @@ def session_pid(connection: Connection[Any]) -> int:
 
 
 class _KeptCursor(Cursor[Any]):
-    """A kept plan is refused once a column has another type. Then all of the session's are dropped, and it is asked
-    again."""
+    """A kept plan is refused once a column has another type. It is asked again without one, and then the session ends:
+    its other plans are refused too."""
 
     def execute(self, query: Any, params: Any = None, **how: Any) -> Self:
         try:
             return super().execute(query, params, **how)
         except psycopg.errors.FeatureNotSupported as error:
-            if self.connection.info.transaction_status is not TransactionStatus.IDLE:
+            if error.diag.source_function != "RevalidateCachedQuery":
+                raise
+            within = self.connection.info.transaction_status is not TransactionStatus.IDLE
+            try:
+                if within:
+                    raise DatabaseDown(_short(error)) from error
+                return super().execute(query, params, prepare=False)
+            finally:
                 self.connection.close()
-                raise DatabaseDown(_short(error)) from error
-            self.connection.execute("deallocate all")
-            return super().execute(query, params, **how)
 
 
 def _configure(connection: Connection[Any], *, prepared: bool) -> None:
@@ -313,6 +333,7 @@ class ReplacedPrimary(psycopg.OperationalError):
 # By cluster: the highest timeline that this process has met. An old primary that comes back has a lower one; what is
 # written there is lost, and what its table has open would be projected from a past that never happened.
 _timelines: dict[int, int] = {}
+_timelines_lock: Final = Lock()
 _SERVER: Final = """
 select (select system_identifier from pg_control_system()),
        ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
@@ -329,12 +350,13 @@ def meet(connection: Connection[Any]) -> PrimaryOf | None:
     if row is None:
         return None
     server = PrimaryOf(*row)
-    if server.timeline < _timelines.setdefault(server.system, server.timeline):
+    with _timelines_lock:
+        latest = _timelines[server.system] = max(server.timeline, _timelines.get(server.system, 0))
+    if server.timeline < latest:
         raise ReplacedPrimary(
             f"{connection.info.host}:{connection.info.port} is on timeline {server.timeline} and was replaced:"
-            f" {_timelines[server.system]} was met before. Fence it, or restart if the promotion was undone"
+            f" {latest} was met before. Fence it, or restart if the promotion was undone"
         )
-    _timelines[server.system] = server.timeline
     return server
 
 
@@ -352,14 +374,19 @@ def meet_all(url: str) -> None:
 
 
 def _hosts(given: Mapping[str, object]) -> list[tuple[str, str]]:
+    """None where the URL gives addresses beside or in place of names."""
+    if given.get("hostaddr"):
+        return []
     hosts = str(given.get("host") or "").split(",")
     ports = str(given.get("port") or "").split(",")
-    return list(zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=True))
+    return list(zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=False))
 
 
 def _asked_last(connection: Connection[Any], url: str, given: Mapping[str, Any]) -> dict[str, str]:
-    """libpq would choose the same host again."""
+    """libpq would choose the same host again, of several."""
     hosts = _hosts({**conninfo_to_dict(url), **given})
+    if len(hosts) < 2:
+        return {}
     here = connection.info.host, str(connection.info.port)
     hosts.sort(key=lambda place: (place[0], place[1] or "5432") == here)
     return {"host": ",".join(host for host, _ in hosts), "port": ",".join(port for _, port in hosts)}

@@ -153,6 +153,27 @@ def test_versions_of_producers_are_not_ours_to_follow(queue: EventTable) -> None
     assert int(queue.value("select last_value from search_outbox_version")) < 1_000
 
 
+@pytest.mark.parametrize("done", [False, True], ids=["open", "done"])
+def test_a_seq_that_a_producer_made_up_leaves_numbers_for_everybody_else(queue: EventTable, done: bool) -> None:
+    """The highest that there is: the sequence raised above it had none left, and no producer could insert."""
+    made_up = queue.produce("1", entity_type="note", seq=2**63 - 1)
+    queue.produce("2", entity_type="note", seq=5_000)
+    if done:
+        queue.connection.execute("update search_outbox_events set status = 'done', processed_at = now()")
+    assert queue.row(made_up).status == ("done" if done else "pending")
+    catch_up(queue.pool(), ALICE)
+    queue.produce("3", entity_type="note")
+    assert int(queue.value("select last_value from search_outbox_seq")) == 5_001
+
+
+def test_a_version_that_nobody_can_follow_does_not_hold_up_the_others(queue: EventTable) -> None:
+    PostgresEntityTypes(queue.pool()).declare({"article": BY_VIEW}, "test")
+    queue.produce("1", "refresh", event_version=2**63 - 1)
+    queue.produce("2", "refresh", event_version=7_000)
+    assert catch_up(queue.pool(), ALICE) is not None
+    assert int(queue.value("select last_value from search_outbox_version")) > 7_000
+
+
 def test_numbers_that_lookups_drew_count_too(queue: EventTable) -> None:
     PostgresEntityTypes(queue.pool()).declare({"article": BY_VIEW}, "test")
     id = queue.produce("1", "refresh")

@@ -72,6 +72,17 @@ def test_who_has_met_the_new_primary_is_given_no_connection_to_the_old_one(
     assert eventually(lambda: found if (found := _port_if_any(pool)) else None, what="a connection") == new.port
 
 
+def test_a_connection_that_was_made_before_is_given_to_nobody_either(
+    primaries: tuple[EmbeddedPostgres, EmbeddedPostgres], pool: Database
+) -> None:
+    """Nobody fenced the old primary, so its sessions live on."""
+    old, new = primaries
+    assert eventually(lambda: port(pool)) == old.port
+    with connect(new.url) as connection:
+        meet(connection)
+    assert eventually(lambda: _port_if_any(pool), what="a connection") == new.port
+
+
 def _port_if_any(pool: Database) -> int | None:
     try:
         return port(pool)
@@ -150,3 +161,51 @@ def test_a_standby_and_a_server_that_does_not_say_are_not_judged(
         finally:
             connection.execute("reset role")
             connection.execute("grant execute on function pg_control_system() to public")
+
+
+def test_a_url_that_names_no_host_goes_on_to_ask_where_the_environment_says(
+    primaries: tuple[EmbeddedPostgres, EmbeddedPostgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = primaries
+    with connect(new.url) as connection:
+        meet(connection)
+    monkeypatch.setenv("PGHOST", "127.0.0.1")
+    monkeypatch.setenv("PGPORT", str(old.port))
+    url = old.url.replace(f"127.0.0.1:{old.port}", "")
+    with closing(Database(url, size=1, timeout_seconds=1.0)) as pool:
+        pool.open()
+        with pytest.raises(DatabaseDown, match="was replaced"), pool.connection():
+            pass
+        monkeypatch.setenv("PGPORT", str(new.port))
+        assert eventually(lambda: _port_if_any(pool), what="a connection") == new.port
+
+
+def test_a_failed_check_of_another_server_is_named(
+    primaries: tuple[EmbeddedPostgres, EmbeddedPostgres], pool: Database
+) -> None:
+    old, new = primaries
+    assert eventually(lambda: port(pool)) == old.port
+
+    def check(connection: Connection[TupleRow]) -> None:
+        connection.execute("do $$ begin raise exception 'versions cannot be raised'; end $$")
+
+    pool.on_other_server = check
+    with connect(new.url) as connection:
+        meet(connection)
+    assert eventually(lambda: _refusal(pool), what="the refusal") == (
+        "nothing is asked of the server that was promoted: versions cannot be raised"
+    )
+
+
+def _refusal(pool: Database) -> str:
+    try:
+        port(pool)
+    except DatabaseDown as error:
+        return error.detail if "versions" in error.detail else ""
+    return ""
+
+
+def test_hosts_that_are_given_by_address_are_not_asked_one_by_one(
+    primaries: tuple[EmbeddedPostgres, EmbeddedPostgres],
+) -> None:
+    meet_all("postgresql://nobody@/postgres?hostaddr=127.0.0.1,127.0.0.1&port=1,2")

@@ -4,6 +4,7 @@ called so. Which one `import outbox` finds depends on the order of the paths."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +19,18 @@ REMEDY: Final = (
 
 
 def namesakes(places: Iterable[str]) -> Iterator[Finding]:
-    """`places`: where Python searches, and where people start it."""
-    folders = dict.fromkeys(Path(place or ".").resolve() for place in places)
-    candidates = [folder / name for folder in folders for name in ("outbox/__init__.py", "outbox.py")]
-    for other in candidates:
-        if other.is_file() and other.parent.resolve() != OURS:
+    """`places`: where Python searches, and where people start it; some of them may be closed to us, or gone."""
+    folders: dict[Path, None] = {}
+    for place in places:
+        with suppress(OSError):
+            folders[Path(place or ".").resolve()] = None
+    for other in [folder / name for folder in folders for name in ("outbox/__init__.py", "outbox.py")]:
+        if _is_another(other):
             yield Finding(NAME, Level.WARN, f"another module is called outbox: {other}", REMEDY)
+
+
+def _is_another(module: Path) -> bool:
+    try:
+        return module.is_file() and module.parent.resolve() != OURS
+    except OSError:
+        return False

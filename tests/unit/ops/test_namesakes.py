@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import outbox
 from outbox.ops.doctor.namesakes import namesakes
 from outbox.ports import Level
@@ -38,3 +40,19 @@ def test_an_app_of_a_project(tmp_path: Path) -> None:
     (tmp_path / "outbox" / "__init__.py").touch()
     (found,) = namesakes([str(OURS.parent), str(tmp_path), str(tmp_path)])
     assert "docs/python.md" in found.remedy
+
+
+def test_a_folder_that_is_closed_to_us_or_gone_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor is started where people stand, and as the projector's account."""
+    (tmp_path / "outbox.py").touch()
+
+    def closed(path: Path) -> bool:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "is_file", closed)
+    assert list(namesakes([str(tmp_path)])) == []
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert list(namesakes([""])) == []
