@@ -248,7 +248,11 @@ class Ground:
 
     def start_elasticsearch(self) -> None:
         self.elasticsearch.start()
-        deadline = time.monotonic() + 60
+        self.await_elasticsearch(60)
+
+    def await_elasticsearch(self, seconds: float) -> None:
+        """Until it has a master, and every shard its primary."""
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:  # it answers before the shard does
             with contextlib.suppress(*ELASTIC_DOWN):
                 self.elastic.cluster.health(index=INDEX, wait_for_status="yellow", timeout="5s")

@@ -10,9 +10,9 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, LiteralString
 
 import psutil
 import psycopg
@@ -31,6 +31,12 @@ SPELL_SECONDS = 12.0
 # Documents of the largest size that producers may write, one per lane of two workers, and a request's worth of others.
 LARGEST, MANY = 30_000_000, 1_500_000
 STEP_SECONDS = 20
+# Of the search server, which checks its disk only now and then, and of what it has kept waiting.
+RECOVERY_SECONDS = 120.0
+STILL_OPEN: LiteralString = (
+    "select exists (select from search_outbox_events where seq <= %s and status in ('pending', 'processing')"
+    " and processed_at is null and failed_at is null)"
+)
 
 
 @dataclass
@@ -216,26 +222,31 @@ class StarvationFaults:
         mark = self.gang.mark()
         with self._watched() as effort, server.full():  # type: ignore[attr-defined]
             deadline = time.monotonic() + 25 + 6 * act.size
-            paused = 0
             while time.monotonic() < deadline and not self.stop.is_set():
-                paused = sum(fact.get("event") == "sink.paused" for fact in self.gang.since(mark))
                 time.sleep(0.5)
+        facts = list(self.gang.since(mark))
+        paused = sum(fact.get("event") == "sink.paused" for fact in facts)
+        back = given_back(facts)
         lived = server.running
         if not lived:
             self.ground.elastic_lives += 1
             server.start()
-        resumed = not paused or self._resumed(mark)
-        told = f"the search server's disk full: {paused} pauses, the server {'lived' if lived else 'ended'}, resumed by"
-        told += f" themselves: {resumed}; {effort.cores:.2f} cores, {effort.lines:.1f} lines per second"
-        return Bite(paused > 0, told, {**effort.numbers(), "well": resumed})
+        took = self._catches_up()
+        told = f"the search server's disk full: {paused} pauses, {back} events given back, the server"
+        told += f" {'lived' if lived else 'ended'}, caught up {took:.0f} s after it;"
+        told += f" {effort.cores:.2f} cores, {effort.lines:.1f} lines per second"
+        return Bite(paused > 0 or back > 0, told, {**effort.numbers(), "well": took < RECOVERY_SECONDS})
 
-    def _resumed(self, mark: dict[Any, int]) -> bool:
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline and not self.stop.is_set():
-            if any(fact.get("event") == "sink.resumed" for fact in self.gang.since(mark)):
-                return True
+    def _catches_up(self) -> float:
+        """After how many seconds all is over that was open when it could go on."""
+        began, last = time.monotonic(), None
+        while (past := time.monotonic() - began) < RECOVERY_SECONDS:
+            with contextlib.suppress(*DATABASE_DOWN):
+                last = last or int(self.ground.value("select coalesce(max(seq), 0) from search_outbox_events"))
+                if not self.ground.value(STILL_OPEN, [last]):
+                    break
             time.sleep(0.5)
-        return False
+        return past
 
     # The database's clock
 
@@ -257,6 +268,12 @@ class StarvationFaults:
             return float(self.ground.value("select extract(epoch from clock_timestamp())")) - time.time()
         except DATABASE_DOWN:
             return 0.0
+
+
+def given_back(facts: Iterable[Mapping[str, Any]]) -> int:
+    """Events that workers let go without an attempt: shards that are there no more pause nobody, others may live."""
+    settled = (fact for fact in facts if fact.get("event") == "batch.settled")
+    return sum(int(fact.get("counts", {}).get("released", 0)) for fact in settled)
 
 
 def _cpu(pid: int) -> float | None:

@@ -40,6 +40,8 @@ FULL = {
     "cluster.routing.allocation.disk.watermark.high": "90%",
     "cluster.routing.allocation.disk.watermark.flood_stage": "95%",
     "cluster.info.update.interval": "10s",
+    # Two minutes by default, for which a server with enough space again elects no master.
+    "monitor.fs.health.refresh_interval": "5s",
 }
 
 

@@ -13,7 +13,7 @@ from tests.nemesis.load import Producer
 from tests.nemesis.people import People
 from tests.nemesis.run import Run
 from tests.nemesis.server_faults import ServerFaults
-from tests.nemesis.starvation_faults import STEP_SECONDS, StarvationFaults
+from tests.nemesis.starvation_faults import RECOVERY_SECONDS, STEP_SECONDS, StarvationFaults
 from tests.nemesis.starvation_ground import LEASE_SECONDS, StarvationGround, StarvedGang
 from tests.nemesis.watch import Watch
 from tests.nemesis.worker_faults import WorkerFaults
@@ -40,6 +40,10 @@ class StarvationRun(Run):
         self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)
         self.workers.table |= faults.of_workers
         self.notes |= {"lane": self.lane, "lease_seconds": LEASE_SECONDS}
+
+    def _heal(self) -> None:
+        super()._heal()
+        self.ground.await_elasticsearch(RECOVERY_SECONDS)
 
     def _leave(self) -> None:
         truth = gaps.rows(self.ground)
