@@ -28,6 +28,7 @@ from tests.fixtures.scripted import Request, Script, ScriptedServer, answer, scr
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 DEADLINE_SECONDS = 1.0
+PATIENT_SECONDS = 10.0  # where every node answers
 NOBODY = "http://127.0.0.1:9"
 
 
@@ -214,7 +215,7 @@ def two_nodes(
 def write_one(elastic: Elastic, times: int = 1) -> list[object]:
     sink = ElasticSink(elastic)
     action = BulkAction("things", "a", 1, None, b"{}")
-    return [sink.write([action], DEADLINE_SECONDS).outcomes[0] for _ in range(times)]
+    return [sink.write([action], PATIENT_SECONDS).outcomes[0] for _ in range(times)]
 
 
 @pytest.mark.parametrize("other", [away, node()], ids=["everything", "bulks only"])
