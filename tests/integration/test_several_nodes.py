@@ -28,7 +28,6 @@ from tests.fixtures.scripted import Request, Script, ScriptedServer, answer, scr
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 DEADLINE_SECONDS = 1.0
-PATIENT_SECONDS = 10.0  # where every node answers
 NOBODY = "http://127.0.0.1:9"
 
 
@@ -212,10 +211,10 @@ def two_nodes(
         yield first, second, elastic, facts
 
 
-def write_one(elastic: Elastic, times: int = 1) -> list[object]:
+def write_one(elastic: Elastic, times: int = 1, within: float = DEADLINE_SECONDS) -> list[object]:
     sink = ElasticSink(elastic)
     action = BulkAction("things", "a", 1, None, b"{}")
-    return [sink.write([action], PATIENT_SECONDS).outcomes[0] for _ in range(times)]
+    return [sink.write([action], within).outcomes[0] for _ in range(times)]
 
 
 @pytest.mark.parametrize("other", [away, node()], ids=["everything", "bulks only"])
@@ -225,7 +224,7 @@ def test_a_node_that_answers_503_where_another_accepts_is_left_out(other: Callab
         scripted(taken, node()) as good,
         elastic_at(bad.url, good.url) as (elastic, facts),
     ):
-        assert write_one(elastic, 4) == [WRITTEN] * 4
+        assert write_one(elastic, 4, PATIENCE_SECONDS) == [WRITTEN] * 4
         assert [fact.node for fact in facts if isinstance(fact, NodeLeftOut)][:1] == [bad.url]
         assert len(bad.bulks) <= 1
 
@@ -351,7 +350,7 @@ NOT_INITIALISED = b"OpenSearch Security not initialized."
 )
 def test_what_is_no_node_of_a_cluster_gets_nothing(second: Callable[[Request], bytes], said: str) -> None:
     with two_nodes(node(), second) as (good, bad, elastic, facts):
-        assert write_one(elastic, 4) == [WRITTEN] * 4
+        assert write_one(elastic, 4, PATIENCE_SECONDS) == [WRITTEN] * 4
         assert not bad.bulks
         (fact,) = [fact for fact in facts if isinstance(fact, NodeLeftOut)]
         assert said in fact.error
