@@ -219,6 +219,26 @@ def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, databas
         conn.execute(f"drop role {role}".encode())
 
 
+def test_a_view_whose_schema_is_closed_is_unavailable_before_a_number_is_drawn(
+    articles: Articles, database: str
+) -> None:
+    """The draw asks what kind of view it is, and is refused the name."""
+    conn = articles.queue.connection
+    role = f"outbox_{conn.info.dbname}"
+    conn.execute(f"create role {role} login password 'x'".encode())
+    conn.execute("create schema closed; create view closed.documents as select * from search_documents")
+    conn.execute(f"grant usage on schema public to {role}; grant update on search_outbox_version to {role}".encode())
+    try:
+        url = psycopg.conninfo.make_conninfo(database, user=role, password="x")
+        with open_database(url, size=1) as pool:
+            assert ViewDocuments(pool, "search_documents", batch_bytes=BATCH_BYTES).draw() > 0
+            with pytest.raises(DocumentsUnavailable, match=r"closed\.documents: permission denied for schema closed"):
+                ViewDocuments(pool, "closed.documents", batch_bytes=BATCH_BYTES).draw()
+    finally:
+        conn.execute(f"drop owned by {role}".encode())
+        conn.execute(f"drop role {role}".encode())
+
+
 def test_a_materialised_view_is_not_read_and_its_events_wait_until_it_is_an_ordinary_one(articles: Articles) -> None:
     conn = articles.queue.connection
     conn.execute("drop view search_documents")
