@@ -374,7 +374,7 @@ def meet_all(url: str) -> None:
 
 
 def _hosts(given: Mapping[str, object]) -> list[tuple[str, str]]:
-    """None where the URL gives addresses beside or in place of names."""
+    """None of them where the URL gives addresses beside names, or in place of them: libpq pairs the two by place."""
     if given.get("hostaddr"):
         return []
     hosts = str(given.get("host") or "").split(",")
