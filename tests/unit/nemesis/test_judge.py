@@ -23,7 +23,12 @@ MOVED, BANNED = "019a0000-0000-7000-8000-000000000005", "019a0000-0000-7000-8000
 OWED = "019a0000-0000-7000-8000-000000000007"
 RENAMED, BOOK = "019a0000-0000-7000-8000-000000000008", "019a0000-0000-7000-8000-00000000000a"
 ABOUT = {"seed": 1, "commit": "c", "postgresql": "1", "elasticsearch": "1", "python": "3", "clock": "libfaketime"}
-Files = dict[str, list[dict[str, Any]]]
+Row = dict[str, Any]
+Files = dict[str, list[Row]]
+Break = Callable[[dict[str, Any], Files], Any]
+HELD, BACK, FAILED = ("processing", "processing"), ("processing", "pending"), ("processing", "failed")
+USED_UP, FINAL = "max_attempts_exceeded", "non_retryable"
+REPLAYED = {"action": "REPLAY_BATCH_ITEM", "event_id": GOOD}
 
 
 def step(event: str, old: str, new: str | None, **more: Any) -> dict[str, Any]:
@@ -149,309 +154,97 @@ def test_a_good_history_passes(tmp_path: Path) -> None:
     assert verdict.code == 0
 
 
-def lose(about: dict[str, Any], files: Files) -> None:
+# Of each: the invariant, a name, and what is done to the good history.
+def _break(invariant: str, name: str, do: Callable[[dict[str, Any], Files], Any]) -> tuple[str, Break]:
+    do.__name__ = name
+    return invariant, do
+
+
+def _standing(id: str, routing: str, digest: str) -> Row:
+    return {"_id": id, "routing": routing, "digest": digest}
+
+
+def _lose(about: dict[str, Any], files: Files) -> None:
     files["events"].pop(0)
     files["steps"] = [one for one in files["steps"] if one["event_id"] != GOOD]
 
 
-def make_up(about: dict[str, Any], files: Files) -> None:
-    files["documents"].append({"_id": "page:e9", "phantom": True})
+def _keep_a_book_that_is_gone(about: dict[str, Any], files: Files) -> None:
+    files["view"][1] = _standing("book:b2", "", "b2")
+    files["standing"].append(_standing("book:b2", "", "b2"))
 
 
-def make_up_an_event(about: dict[str, Any], files: Files) -> None:
-    files["events"].append({"id": "019a0000-0000-7000-8000-000000000009", "status": "done"})
-
-
-def find_drift(about: dict[str, Any], files: Files) -> None:
-    about["final_verify"]["code"] = 1
-
-
-def be_stale(about: dict[str, Any], files: Files) -> None:
-    files["documents"][0]["version"] = 4
-
-
-def bring_back(about: dict[str, Any], files: Files) -> None:
-    files["documents"][1] |= {"found": True, "version": 3}
-
-
-def lose_a_joined_document(about: dict[str, Any], files: Files) -> None:
-    files["standing"].pop(1)
-
-
-def lack_a_comment(about: dict[str, Any], files: Files) -> None:
-    files["standing"][1]["digest"] = "j0"
-
-
-def bring_a_joined_document_back(about: dict[str, Any], files: Files) -> None:
-    files["standing"].append({"_id": "joined:p2", "routing": "", "digest": "j2"})
-
-
-def lose_what_no_event_names(about: dict[str, Any], files: Files) -> None:
-    files["view"].append({"_id": "joined:p3", "digest": "j3"})
-
-
-def keep_an_old_house(about: dict[str, Any], files: Files) -> None:
-    """What the race of a rename and a move left before fan-outs."""
-    files["standing"][3]["digest"] = "b0"
-
-
-def keep_a_book_that_is_gone(about: dict[str, Any], files: Files) -> None:
-    files["view"][1] = {"_id": "book:b2", "routing": "", "digest": "b2"}
-    files["standing"].append({"_id": "book:b2", "routing": "", "digest": "b2"})
-
-
-def never_expand_a_fanout(about: dict[str, Any], files: Files) -> None:
-    next(row for row in files["events"] if row["id"] == RENAMED)["status"] = "pending"
-
-
-def lose_a_routed_document(about: dict[str, Any], files: Files) -> None:
-    files["standing"].pop(2)
-
-
-def keep_an_old_customer(about: dict[str, Any], files: Files) -> None:
-    files["standing"][2]["digest"] = "o0"
-
-
-def bring_a_banned_customers_order_back(about: dict[str, Any], files: Files) -> None:
-    files["standing"].append({"_id": "order:o2", "routing": "t2", "digest": "o2"})
-
-
-def stand_under_two_routings(about: dict[str, Any], files: Files) -> None:
-    files["standing"].append({"_id": "order:o1", "routing": "t2", "digest": "o1"})
-
-
-def leave_the_old_place_only(about: dict[str, Any], files: Files) -> None:
-    files["standing"][2]["routing"] = "t2"
-
-
-def stand_without_a_routing_too(about: dict[str, Any], files: Files) -> None:
-    files["standing"].append({"_id": "order:o1", "routing": "", "digest": "o1"})
-
-
-def route_a_payload(about: dict[str, Any], files: Files) -> None:
-    files["standing"].append({"_id": "page:e1", "routing": "t1", "digest": "d5"})
-
-
-def leave_an_orphan(about: dict[str, Any], files: Files) -> None:
-    files["standing"].append({"_id": "order:o9", "routing": "t1", "digest": "o9"})
-
-
-def never_finish_what_a_daemon_wrote(about: dict[str, Any], files: Files) -> None:
-    files["events"][-1]["status"] = "pending"
-
-
-def fail_a_refresh(about: dict[str, Any], files: Files) -> None:
-    """No document of theirs is one that the mapping refuses."""
-    files["steps"].append(step(KEPT, "processing", "failed", dead_reason="non_retryable"))
-
-
-def show_a_ghost(about: dict[str, Any], files: Files) -> None:
+def _show_a_ghost(about: dict[str, Any], files: Files) -> None:
     files["seen"][0]["changed"]["page:e2"] = 3
     files["seen"].append({"at": 13.0, "before": 12.5, "life": 0, "index": "i", "changed": {"page:e2": 0}})
 
 
-def fall(about: dict[str, Any], files: Files) -> None:
-    files["seen"].append({"at": 12.0, "before": 9.0, "life": 0, "index": "i", "changed": {"page:e1": 4}})
-
-
-def lease_twice(about: dict[str, Any], files: Files) -> None:
-    files["steps"].insert(1, step(GOOD, "processing", "processing", new_token="t2"))
-
-
-def keep_the_token(about: dict[str, Any], files: Files) -> None:
-    files["steps"][0]["old_token"] = "t1"
-
-
-def settle_as_another(about: dict[str, Any], files: Files) -> None:
-    files["steps"][1]["who"] = "w2.1"
-
-
-def people_reclaim_early(about: dict[str, Any], files: Files) -> None:
-    early = step(GOOD, "processing", "pending", app="outbox verify", lease_left=1.4)
-    files["steps"].insert(1, early | {"who": "people"})
-
-
-def reclaim_early(about: dict[str, Any], files: Files) -> None:
-    files["steps"].insert(1, step(GOOD, "processing", "pending", app="outbox-chores", lease_left=1.4))
-
-
-def step_aside(about: dict[str, Any], files: Files) -> None:
-    files["steps"].append(step(GOOD, "done", "pending"))
-
-
-def prune_what_failed(about: dict[str, Any], files: Files) -> None:
-    files["steps"].append(step(GOOD, "failed", None))
-
-
-def try_for_ever(about: dict[str, Any], files: Files) -> None:
-    files["steps"].append(step(GOOD, "processing", "pending", attempts=50))
-
-
-def be_abandoned_for_ever(about: dict[str, Any], files: Files) -> None:
-    files["steps"].append(step(GOOD, "processing", "failed", abandoned=7))
-
-
-def refuse_a_good_one(about: dict[str, Any], files: Files) -> None:
-    files["steps"].append(step(GOOD, "processing", "failed", dead_reason="non_retryable"))
-
-
-def fail_by_outage(about: dict[str, Any], files: Files) -> None:
-    files["steps"].append(step(GOOD, "processing", "failed", dead_reason="max_attempts_exceeded"))
-
-
-def be_stuck(about: dict[str, Any], files: Files) -> None:
-    files["timeline"][0]["stuck"] = 1
-
-
-def leave_a_lease(about: dict[str, Any], files: Files) -> None:
-    files["leases"].append({"token": "t1", "owner": "w1"})
-
-
-def never_drain(about: dict[str, Any], files: Files) -> None:
-    about["problems"].append("not drained within 600 s")
-
-
-def break_the_chain(about: dict[str, Any], files: Files) -> None:
-    about["audit_verify"]["code"] = 1
-
-
-def write_a_replay_that_was_none(about: dict[str, Any], files: Files) -> None:
-    files["audit"].append({"action": "REPLAY_BATCH_ITEM", "event_id": GOOD})
-
-
-def replay_unseen(about: dict[str, Any], files: Files) -> None:
-    files["steps"].append(step(GOOD, "failed", "pending", attempts=0, replays=1))
-
-
-def count_wrongly(about: dict[str, Any], files: Files) -> None:
-    about["coda_counted"] = 6.0
-
-
-def count_nothing(about: dict[str, Any], files: Files) -> None:
-    about["coda_counted"], about["coda_steps"] = 0.0, 0
-
-
-def log_a_document(about: dict[str, Any], files: Files) -> None:
-    files["logs"].append({"event": "x", "text": f"title {CANARY}"})
-
-
-def answer_a_document(about: dict[str, Any], files: Files) -> None:
-    about["canary_seen"] = 1
-
-
-def tell_the_password(about: dict[str, Any], files: Files) -> None:
-    about["password_seen"] = 1
-
-
-def grow(about: dict[str, Any], files: Files) -> None:
-    files["timeline"][0]["workers"]["w1.1"] = [4_000, 20]
-
-
-def leak_files(about: dict[str, Any], files: Files) -> None:
-    files["timeline"][0]["workers"]["w1.1"] = [80, 2_000]
-
-
-def take_all_connections(about: dict[str, Any], files: Files) -> None:
-    files["timeline"][0]["connections"] = 500
-
-
-def idle_in_a_transaction(about: dict[str, Any], files: Files) -> None:
-    files["timeline"][0]["idle_in_transaction"] = 30.0
-
-
-def fail_with_a_neighbour(about: dict[str, Any], files: Files) -> None:
-    """Both are of the batch t1; neither is one that the mapping refuses."""
-    files["steps"][1] |= {"new_status": "failed", "dead_reason": "non_retryable"}
-
-
-def write_elsewhere(about: dict[str, Any], files: Files) -> None:
-    about["wire_targets"]["other"] = 1
-
-
-def write_a_stranger(about: dict[str, Any], files: Files) -> None:
-    about["wire_strangers"].append("page:e9")
-
-
-def leave_with_an_error(about: dict[str, Any], files: Files) -> None:
-    about["exit_codes"]["w1.1"] = 1
-
-
-def drain_badly_at_the_end(about: dict[str, Any], files: Files) -> None:
-    """In the storm PostgreSQL may be down, and 3 says so; at the end nothing is."""
-    about["exit_codes"]["w1.1"] = 3
-
-
-def fall_over(about: dict[str, Any], files: Files) -> None:
-    about["crashed_commands"].append({"command": ["verify"], "code": 70})
-
-
-def touch_the_neighbour(about: dict[str, Any], files: Files) -> None:
-    about["neighbour_after"] = "other"
-
-
-BREAKS: list[tuple[str, Callable[[dict[str, Any], Files], None]]] = [
-    ("I1 ", lose),
-    ("I2 ", make_up),
-    ("I2 ", make_up_an_event),
-    ("I3 ", be_stale),
-    ("I3 ", find_drift),
-    ("I4 ", bring_back),
-    ("I4 ", show_a_ghost),
-    ("I5 ", fall),
-    ("I6 ", lease_twice),
-    ("I6 ", keep_the_token),
-    ("I7 ", settle_as_another),
-    ("I7 ", reclaim_early),
-    ("I7 ", people_reclaim_early),
-    ("I8 ", step_aside),
-    ("I8 ", prune_what_failed),
-    ("I9 ", try_for_ever),
-    ("I9 ", be_abandoned_for_ever),
-    ("I10 ", fail_by_outage),
-    ("I10 ", refuse_a_good_one),
-    ("I10 ", fail_a_refresh),
-    ("I11 ", be_stuck),
-    ("I11 ", leave_a_lease),
-    ("I11 ", never_drain),
-    ("I12 ", replay_unseen),
-    ("I12 ", write_a_replay_that_was_none),
-    ("I12 ", break_the_chain),
-    ("I13 ", count_wrongly),
-    ("I13 ", count_nothing),
-    ("I14 ", tell_the_password),
-    ("I14 ", log_a_document),
-    ("I14 ", answer_a_document),
-    ("I15 ", grow),
-    ("I15 ", leak_files),
-    ("I15 ", take_all_connections),
-    ("I15 ", idle_in_a_transaction),
-    ("I16 ", fail_with_a_neighbour),
-    ("I17 ", touch_the_neighbour),
-    ("I17 ", write_elsewhere),
-    ("I17 ", write_a_stranger),
-    ("I18 ", lose_a_joined_document),
-    ("I18 ", lack_a_comment),
-    ("I18 ", bring_a_joined_document_back),
-    ("I18 ", lose_what_no_event_names),
-    ("I18 ", keep_an_old_house),
-    ("I18 ", keep_a_book_that_is_gone),
-    ("I1 ", never_expand_a_fanout),
-    ("I18 ", lose_a_routed_document),
-    ("I18 ", keep_an_old_customer),
-    ("I18 ", bring_a_banned_customers_order_back),
-    ("I19 ", stand_under_two_routings),
-    ("I19 ", leave_the_old_place_only),
-    ("I19 ", stand_without_a_routing_too),
-    ("I19 ", route_a_payload),
-    ("I19 ", leave_an_orphan),
-    ("I1 ", never_finish_what_a_daemon_wrote),
-    ("Clean exits", leave_with_an_error),
-    ("Clean exits", drain_badly_at_the_end),
-    ("No command crashes", fall_over),
+BREAKS: list[tuple[str, Break]] = [
+    _break("I1 ", "lose", _lose),
+    _break("I1 ", "never_expand_a_fanout", lambda _, f: f["events"][6].update(status="pending")),
+    _break("I1 ", "never_finish_what_a_daemon_wrote", lambda _, f: f["events"][-1].update(status="pending")),
+    _break("I2 ", "make_up", lambda _, f: f["documents"].append({"_id": "page:e9", "phantom": True})),
+    _break("I2 ", "make_up_an_event", lambda _, f: f["events"].append({"id": f"{GOOD[:-1]}9", "status": "done"})),
+    _break("I3 ", "be_stale", lambda _, f: f["documents"][0].update(version=4)),
+    _break("I3 ", "find_drift", lambda a, _: a["final_verify"].update(code=1)),
+    _break("I4 ", "bring_back", lambda _, f: f["documents"][1].update(found=True, version=3)),
+    _break("I4 ", "show_a_ghost", _show_a_ghost),
+    _break("I5 ", "fall", lambda _, f: f["seen"].append({**f["seen"][0], "at": 12.0, "changed": {"page:e1": 4}})),
+    _break("I6 ", "lease_twice", lambda _, f: f["steps"].insert(1, step(GOOD, *HELD, new_token="t2"))),
+    _break("I6 ", "keep_the_token", lambda _, f: f["steps"][0].update(old_token="t1")),
+    _break("I7 ", "settle_as_another", lambda _, f: f["steps"][1].update(who="w2.1")),
+    _break("I7 ", "reclaim_early", lambda _, f: f["steps"].insert(1, step(GOOD, *BACK, app="outbox-chores"))),
+    # By a command of a person.
+    _break("I7 ", "people_reclaim_early", lambda _, f: f["steps"].insert(1, step(GOOD, *BACK, who="people"))),
+    _break("I8 ", "step_aside", lambda _, f: f["steps"].append(step(GOOD, "done", "pending"))),
+    _break("I8 ", "prune_what_failed", lambda _, f: f["steps"].append(step(GOOD, "failed", None))),
+    _break("I9 ", "try_for_ever", lambda _, f: f["steps"].append(step(GOOD, *BACK, attempts=50))),
+    _break("I9 ", "be_abandoned_for_ever", lambda _, f: f["steps"].append(step(GOOD, *FAILED, abandoned=7))),
+    _break("I10 ", "fail_by_outage", lambda _, f: f["steps"].append(step(GOOD, *FAILED, dead_reason=USED_UP))),
+    _break("I10 ", "refuse_a_good_one", lambda _, f: f["steps"].append(step(GOOD, *FAILED, dead_reason=FINAL))),
+    # No refresh's document is one that the mapping refuses.
+    _break("I10 ", "fail_a_refresh", lambda _, f: f["steps"].append(step(KEPT, *FAILED, dead_reason=FINAL))),
+    _break("I11 ", "be_stuck", lambda _, f: f["timeline"][0].update(stuck=1)),
+    _break("I11 ", "leave_a_lease", lambda _, f: f["leases"].append({"token": "t1", "owner": "w1"})),
+    _break("I11 ", "never_drain", lambda a, _: a["problems"].append("not drained within 600 s")),
+    _break("I12 ", "break_the_chain", lambda a, _: a["audit_verify"].update(code=1)),
+    _break("I12 ", "write_a_replay_that_was_none", lambda _, f: f["audit"].append(REPLAYED)),
+    _break("I12 ", "replay_unseen", lambda _, f: f["steps"].append(step(GOOD, "failed", "pending", replays=1))),
+    _break("I13 ", "count_wrongly", lambda a, _: a.update(coda_counted=6.0)),
+    _break("I14 ", "log_a_document", lambda _, f: f["logs"].append({"event": "x", "text": f"title {CANARY}"})),
+    _break("I14 ", "answer_a_document", lambda a, _: a.update(canary_seen=1)),
+    _break("I14 ", "tell_the_password", lambda a, _: a.update(password_seen=1)),
+    _break("I15 ", "grow", lambda _, f: f["timeline"][0]["workers"].update({"w1.1": [4_000, 20]})),
+    _break("I15 ", "leak_files", lambda _, f: f["timeline"][0]["workers"].update({"w1.1": [80, 2_000]})),
+    _break("I15 ", "take_all_connections", lambda _, f: f["timeline"][0].update(connections=500)),
+    _break("I15 ", "idle_in_a_transaction", lambda _, f: f["timeline"][0].update(idle_in_transaction=30.0)),
+    # Both are of the batch t1; neither is one that the mapping refuses.
+    _break("I16 ", "fail_with_a_neighbour", lambda _, f: f["steps"][1].update(new_status="failed", dead_reason=FINAL)),
+    _break("I17 ", "touch_the_neighbour", lambda a, _: a.update(neighbour_after="other")),
+    _break("I17 ", "write_elsewhere", lambda a, _: a["wire_targets"].update(other=1)),
+    _break("I17 ", "write_a_stranger", lambda a, _: a["wire_strangers"].append("page:e9")),
+    _break("I18 ", "lose_a_joined_document", lambda _, f: f["standing"].pop(1)),
+    _break("I18 ", "lack_a_comment", lambda _, f: f["standing"][1].update(digest="j0")),
+    _break("I18 ", "bring_one_back", lambda _, f: f["standing"].append(_standing("joined:p2", "", "j2"))),
+    _break("I18 ", "lose_what_no_event_names", lambda _, f: f["view"].append({"_id": "joined:p3", "digest": "j3"})),
+    # What the race of a rename and a move left before fan-outs.
+    _break("I18 ", "keep_an_old_house", lambda _, f: f["standing"][3].update(digest="b0")),
+    _break("I18 ", "keep_a_book_that_is_gone", _keep_a_book_that_is_gone),
+    _break("I18 ", "bring_an_order_back", lambda _, f: f["standing"].append(_standing("order:o2", "t2", "o2"))),
+    _break("I19 ", "stand_under_two_routings", lambda _, f: f["standing"].append(_standing("order:o1", "t2", "o1"))),
+    _break("I19 ", "leave_the_old_place_only", lambda _, f: f["standing"][2].update(routing="t2")),
+    _break("I19 ", "stand_without_a_routing_too", lambda _, f: f["standing"].append(_standing("order:o1", "", "o1"))),
+    _break("I19 ", "route_a_payload", lambda _, f: f["standing"].append(_standing("page:e1", "t1", "d5"))),
+    _break("I19 ", "leave_an_orphan", lambda _, f: f["standing"].append(_standing("order:o9", "t1", "o9"))),
+    _break("Clean exits", "exit_with_an_error", lambda a, _: a["exit_codes"].update({"w1.1": 1})),
+    # In the storm PostgreSQL may be down, and 3 says so; at the end nothing is.
+    _break("Clean exits", "drain_badly_at_the_end", lambda a, _: a["exit_codes"].update({"w1.1": 3})),
+    _break("No command crashes", "crash", lambda a, _: a["crashed_commands"].append({"command": ["x"], "code": 70})),
 ]
+BREAK = {do.__name__: do for _, do in BREAKS}
 
 
-def after(do: Callable[[dict[str, Any], Files], None], folder: Path) -> list[CheckResult]:
+def after(do: Break, folder: Path) -> list[CheckResult]:
     about, files = history()
     do(about, files)
     return list(judge(written(folder / do.__name__, about, files)).findings)
@@ -466,9 +259,7 @@ def test_every_check_of_the_judge_is_broken_by_one_of_these(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("invariant", "do"), BREAKS, ids=lambda value: getattr(value, "__name__", value))
-def test_a_broken_invariant_is_found(
-    invariant: str, do: Callable[[dict[str, Any], Files], None], tmp_path: Path
-) -> None:
+def test_a_broken_invariant_is_found(invariant: str, do: Break, tmp_path: Path) -> None:
     about, files = history()
     do(about, files)
     verdict = judged(tmp_path, about, files)
@@ -501,11 +292,6 @@ def test_a_history_without_documents_of_a_part_is_inconclusive(place: int, part:
     assert f"no {part} documents to check" in verdict.why
 
 
-def test_the_overlapping_pairs_of_rename_and_move_are_counted(tmp_path: Path) -> None:
-    (finding,) = [one for one in judged(tmp_path, *history()).findings if one.name.startswith("I18")]
-    assert "in the other order: 1 joined, 1 routed, 1 linked" in finding.observed
-
-
 @pytest.mark.parametrize("part", ["joined", "routed", "linked"])
 def test_documents_whose_commits_were_never_swapped_show_nothing(part: str, tmp_path: Path) -> None:
     about, files = history()
@@ -515,60 +301,29 @@ def test_documents_whose_commits_were_never_swapped_show_nothing(part: str, tmp_
     assert f"on a {part} document" in verdict.why
 
 
-def test_joined_documents_are_counted_with_all_others_and_on_their_own(tmp_path: Path) -> None:
+def test_what_is_broken_is_counted_with_all_others_and_on_its_own(tmp_path: Path) -> None:
     about, files = history()
-    lack_a_comment(about, files)
-    bring_a_joined_document_back(about, files)
-    lose_what_no_event_names(about, files)
+    for name in ("lack_a_comment", "bring_one_back", "lose_what_no_event_names", "route_a_payload"):
+        BREAK[name](about, files)
     counts = judged(tmp_path, about, files).counts
-    assert (counts["lost"], counts["stale"], counts["resurrected"]) == (1, 1, 1)
+    assert (counts["lost"], counts["stale"], counts["resurrected"], counts["misplaced"]) == (1, 1, 1, 1)
     assert (counts["refreshes"], counts["joined"]) == (6, 6)
     assert set(counts) == set(report.MEANING) - {"takeovers"}  # those are of a consumer group
 
 
-def test_documents_in_two_places_or_in_the_wrong_one_are_counted(tmp_path: Path) -> None:
-    about, files = history()
-    stand_under_two_routings(about, files)
-    route_a_payload(about, files)
-    bring_a_banned_customers_order_back(about, files)
-    counts = judged(tmp_path, about, files).counts
-    assert (counts["misplaced"], counts["resurrected"], counts["lost"], counts["stale"]) == (2, 1, 0, 0)
-
-
-def test_a_history_of_nothing_is_inconclusive(tmp_path: Path) -> None:
-    about, files = history()
-    verdict = judged(tmp_path, about, {name: [] for name in files})
-    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
-
-
-def packed_and_judged(folder: Path, about: dict[str, Any], files: Files) -> tuple[Any, Any, bytes]:
-    """The verdict over the folder of a run, that over its archive, and all that the archive holds."""
-    found = written(folder / "run", about, files)
-    pack(found, folder / "history.tar.xz")
-    with tarfile.open(folder / "history.tar.xz") as tar:
-        tar.extractall(folder / "unpacked", filter="data")
-    texts = [path.read_bytes() for path in (folder / "unpacked").rglob("*") if path.is_file()]
-    return judge(found), judge(Evidence(folder / "unpacked")), b"".join(texts)
-
-
-def test_an_unpacked_archive_is_judged_as_the_run_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ["", "lose", "keep_the_token", "grow", "log_a_document"])
+def test_an_unpacked_archive_is_judged_as_the_run_was_and_names_no_place(broken: str, tmp_path: Path) -> None:
     about, files = history()
     about["crashed_commands"], about["where"] = [], str((tmp_path / "run" / "clock-w1").resolve())
-    first, again, texts = packed_and_judged(tmp_path, about, files)
-    assert first.word == "PASS"
-    assert again.as_json() == first.as_json()
-    assert str(tmp_path).encode() not in texts
-
-
-@pytest.mark.parametrize(("invariant", "do"), BREAKS, ids=lambda value: getattr(value, "__name__", value))
-def test_what_is_broken_is_broken_in_the_archive_too(
-    invariant: str, do: Callable[[dict[str, Any], Files], None], tmp_path: Path
-) -> None:
-    about, files = history()
-    do(about, files)
-    first, again, _ = packed_and_judged(tmp_path, about, files)
-    assert again.as_json() == first.as_json()
-    assert invariant in again.why
+    if broken:
+        BREAK[broken](about, files)
+    found = written(tmp_path / "run", about, files)
+    pack(found, tmp_path / "history.tar.xz")
+    with tarfile.open(tmp_path / "history.tar.xz") as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    assert judge(Evidence(tmp_path / "unpacked")).as_json() == judge(found).as_json()
+    texts = [path.read_bytes() for path in (tmp_path / "unpacked").rglob("*") if path.is_file()]
+    assert str(tmp_path).encode() not in b"".join(texts)
 
 
 def test_what_bit_after_the_storm_is_distinguished(tmp_path: Path) -> None:
@@ -578,12 +333,6 @@ def test_what_bit_after_the_storm_is_distinguished(tmp_path: Path) -> None:
     assert [(one.in_storm, one.after_it) for one in verdict.bitten[:2]] == [(0, 1), (1, 0)]
     assert "bit in the storm" in report.text(verdict, about | ABOUT)
     assert "| bit in the storm | after it |" in report.markdown(verdict, about | ABOUT)
-
-
-def test_a_heal_with_nothing_to_drain_is_inconclusive(tmp_path: Path) -> None:
-    about, files = history()
-    about["backlog"] = 0
-    assert judged(tmp_path, about, files).word == "INCONCLUSIVE"
 
 
 def test_a_run_on_opensearch_has_a_record_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -612,9 +361,3 @@ def test_a_composed_run_is_one_row_of_a_table_and_replaces_that_of_its_seed(tmp_
     told = page.read_text().splitlines()
     assert [line.split(" | ")[0] for line in told if line[:2] == "| "] == ["| seed", "| 7", "| 12"]
     assert (told[-3].split(" | ")[-1], told[-1]) == ("goods, kill_9 |", "rest")
-
-
-def test_an_unknown_product_is_refused_before_a_server_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command.main(["--product", "solr"])
-    assert "available are elasticsearch-8" in capsys.readouterr().err

@@ -2,14 +2,11 @@
 
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import replace
-from itertools import islice, takewhile
+from itertools import islice
 
 from tests.fixtures.waiting import PATIENCE_SECONDS
 from tests.nemesis.quiet import Quiet
-from tests.nemesis.schedule import DECKS, FAULTS, KAFKA_KINDS, acts
-from tests.nemesis.verdict import least_bites
+from tests.nemesis.schedule import DECKS, FAULTS, acts
 from tests.nemesis.wire import Wire
 
 
@@ -27,25 +24,6 @@ def test_one_deck_has_every_act_of_its_lane() -> None:
 def test_the_faults_of_the_issue_are_all_there() -> None:
     wanted = {"kill_9", "sigstop", "sigterm", "clock_shift", "pg_terminate", "pg_fast", "pg_immediate", "es_restart"}
     assert wanted | {"es_cut", "es_stall", "es_lose_reply", "es_429", "db_cut", "db_stall"} == set(FAULTS)
-
-
-def test_the_faults_over_kafka_are_all_there() -> None:
-    wanted = {
-        "kill_9",
-        "sigstop",
-        "broker_kill",
-        "broker_stop",
-        "connect_kill",
-        "es_restart",
-        "pg_fast",
-        "pg_immediate",
-    }
-    assert wanted < set(KAFKA_KINDS)
-
-
-def test_half_an_hour_asks_for_ten_bites_of_each_fault_and_two_minutes_for_one() -> None:
-    assert least_bites(30) == 10
-    assert least_bites(2) == 1
 
 
 def line(id: str, version: int) -> bytes:
@@ -66,39 +44,11 @@ def test_the_wire_counts_actions_also_where_a_read_cuts_them_in_two() -> None:
         assert wire.targets == {"nemesis": 2}
 
 
-def test_a_rebuilds_write_to_the_second_index_is_no_duplicate() -> None:
-    wire = Wire()
-    for index in (b"nemesis", b"nemesis-v2"):
-        wire.tap(1, b"PUT /%b/_bulk?x HTTP/1.1\r\n\r\n" % index + line("page:e1", 5))
-    assert wire.again == 0
-    wire.tap(2, b"PUT /nemesis-v2/_bulk?x HTTP/1.1\r\n\r\n" + line("page:e1", 5))
-    assert wire.again == 1
-
-
 def test_a_delete_where_a_document_was_is_no_duplicate_of_its_write() -> None:
     wire, order = Wire(), line("order:o1", 5).replace(b'"version"', b'"routing":"t1","version"', 1)
     for action in (order, order.replace(b"t1", b"t2"), order.replace(b'"index"', b'"delete"')):
         wire.tap(1, b"PUT /nemesis/_bulk?x HTTP/1.1\r\n\r\n" + action)
     assert (wire.again, wire.documents) == (0, {"order:o1"})
-
-
-def test_the_wire_may_be_asked_while_it_is_in_use() -> None:
-    wire, asked = Wire(), threading.Event()
-
-    def use(versions: Iterable[int]) -> None:
-        for version in versions:
-            wire.tap(1, b"PUT /nemesis/_bulk?x HTTP/1.1\r\n\r\n" + line("page:e1", version))
-
-    use(range(20_000))  # to count them takes longer than a thread's turn, which is some milliseconds
-    user = threading.Thread(target=use, args=(takewhile(lambda _: not asked.is_set(), range(20_000, 1_000_000)),))
-    user.start()
-    try:
-        for _ in range(20):
-            assert wire.again == 0
-            assert wire.documents == {"page:e1"}
-    finally:
-        asked.set()
-        user.join(PATIENCE_SECONDS)
 
 
 def test_in_a_quiet_window_no_act_begins_and_what_is_under_way_ends_first() -> None:
@@ -122,19 +72,3 @@ def test_in_a_quiet_window_no_act_begins_and_what_is_under_way_ends_first() -> N
         thread.join(PATIENCE_SECONDS)
     assert order == ["before", "quiet", "after"]
     assert len(quiet.windows) == 1
-
-
-def test_a_quiet_window_ends_with_its_time() -> None:
-    quiet = Quiet(seconds=0.05)
-    with quiet.window():
-        thread = threading.Thread(target=lambda: quiet.act().__enter__())
-        thread.start()
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
-
-
-def test_every_third_round_has_a_quiet_window_for_verify_and_rebuild_and_so_has_each_when_the_time_is_over() -> None:
-    plan = list(islice(acts("people", 1), 4 * 27))
-    assert sum(act.in_quiet for act in plan) == 18
-    assert {act.kind for act in plan if act.in_quiet} == {"verify", "rebuild"}
-    assert {act.kind for act in plan if replace(act, late=True).in_quiet} == {"verify", "rebuild"}
