@@ -9,7 +9,7 @@ import pytest
 
 from bench.draw import MARK, NOT_YET, PICTURES, SCALING, SECTIONS, SUMMARY, collect, redraw
 from bench.profile import by_own_time, grown, parsed
-from bench.svg import curves, icicle
+from bench.svg import icicle
 
 ROOT = Path(__file__).parents[3]
 PAGE = "Words.\n<!-- figures: drain -->\nold\n<!-- end of figures -->\nMore words.\n"
@@ -37,15 +37,6 @@ def test_the_newest_full_result_is_kept_and_drawn(tmp_path: Path) -> None:
     assert redraw(page, found) == page
 
 
-def test_another_page_can_quote_the_bars_of_one_benchmark(tmp_path: Path) -> None:
-    result(tmp_path, "drain-1.json", "2026-01-01T00:00:00")
-    found = collect(tmp_path, tmp_path / "kept")
-    page = PAGE.replace("drain", "summary_of_drain")
-    assert "| a & b |  | 0.610 | at least 0.5 | at least 0.7 | passed |" in redraw(page, found)
-    assert "2,000" not in redraw(page, found), "only its bars"
-    assert NOT_YET in redraw(page, {})
-
-
 def test_each_page_has_a_place_for_the_benchmark_over_kafka() -> None:
     """Its figures were measured for docs/scaling.md."""
     marks = {page: MARK.findall((ROOT / page).read_text()) for page in (SUMMARY, SECTIONS, SCALING)}
@@ -64,11 +55,6 @@ NOT_WHOLE: list[dict[str, Any]] = [
 ]
 
 
-def test_more_rounds_make_it_no_other_benchmark(tmp_path: Path) -> None:
-    result(tmp_path, "drain-1.json", "2026-01-01T00:00:00", turned={"rounds": 5})
-    assert set(collect(tmp_path, tmp_path / "kept")) == {"drain"}
-
-
 @pytest.mark.parametrize("other", NOT_WHOLE)
 def test_a_run_that_is_not_the_whole_benchmark_is_never_kept(tmp_path: Path, other: dict[str, Any]) -> None:
     result(tmp_path, "drain-1.json", "2026-01-01T00:00:00", **other)
@@ -76,28 +62,11 @@ def test_a_run_that_is_not_the_whole_benchmark_is_never_kept(tmp_path: Path, oth
     assert NOT_YET in redraw(PAGE, {})
 
 
-def test_an_older_result_does_not_replace_the_kept_one(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    result(kept, "drain.json", "2026-02-01T00:00:00", commit="kept")
-    result(tmp_path, "drain-1.json", "2026-01-01T00:00:00")
-    assert collect(tmp_path, kept)["drain"]["commit"] == "kept"
-
-
 def test_the_pictures_are_well_formed(tmp_path: Path) -> None:
     drawn = PICTURES["drain"](json.loads(result(tmp_path, "drain-1.json", "2026-01-01").read_text()))
     assert ElementTree.fromstring(drawn).tag.endswith("svg")
     tree = grown(parsed("run (a/lane.py:1);<listcomp> (b/bulk.py:9) 3\nrun (a/lane.py:2) 1\n"))
     assert ElementTree.fromstring(icicle("a < b", tree)).tag.endswith("svg")
-
-
-def test_a_curve_has_a_point_for_each_rate_on_logarithmic_axes() -> None:
-    drawn = ElementTree.fromstring(curves("late", {"a < b": [(1000, 100), (100, 1), (500, 0)]}, across="rate"))
-    (line,) = drawn.iter("{http://www.w3.org/2000/svg}polyline")
-    (x1, y1), (x2, y2) = (map(float, point.split(",")) for point in line.attrib["points"].split())
-    assert (x1, x2) == (60, 710), "100 and 1,000 are a decade apart, the whole width; 0 has no place"
-    assert (y1, y2) == (340, 40), "1 is the lowest, 100 the highest"
-    assert "a < b" in "".join(drawn.itertext())
 
 
 def test_a_profile_adds_up_by_function() -> None:

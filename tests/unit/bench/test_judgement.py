@@ -2,16 +2,10 @@
 
 import importlib
 import inspect
-import json
-import re
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
-
-from bench import drain, drain_matrix, kafka, peers, peers_joined
-from bench.__main__ import MORE, NAMES, _one
+from bench import drain, drain_matrix, kafka, peers
+from bench.__main__ import MORE, NAMES
 from bench.plan import LEAST_ROUNDS
 from bench.result import BenchmarkResult
 
@@ -38,27 +32,11 @@ def test_every_case_of_the_drain_matrix_is_judged_by_the_bar_of_its_kind() -> No
     assert not result.passed
 
 
-def test_one_bad_case_of_the_drain_matrix_is_a_missed_bar() -> None:
-    for bad in drain_matrix.CASES:
-        assert not judged({**dict.fromkeys(drain_matrix.CASES, 0.9), bad: 0.1}).passed, bad
-
-
 def test_every_benchmark_has_three_rounds_or_more() -> None:
     """`profile` samples one drain and has no rate."""
     for name in set(NAMES + MORE) - {"profile"}:
         rounds = inspect.signature(importlib.import_module(f"bench.{name}").run).parameters["rounds"]
         assert rounds.default >= LEAST_ROUNDS, name
-
-
-def test_a_bar_is_reported_with_the_spread_of_its_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.result.RESULTS", tmp_path)
-    result = BenchmarkResult("drain", smoke=False)
-    for ours, raw in ((6.0, 10.0), (7.0, 10.0), (8.0, 10.0)):
-        result.add("ours", "events/s", ours)
-        result.add("raw", "docs/s", raw)
-    result.judge(drain.BAR, result.divide("ratio", "ours", "raw"))
-    [bar] = json.loads(result.write({}).read_text())["bars"]
-    assert (bar["value"], bar["rounds"], round(bar["spread"], 3)) == (0.7, 3, 0.143)
 
 
 def test_peers_are_compared_as_shares_of_raw_in_the_same_round() -> None:
@@ -79,54 +57,6 @@ def test_peers_are_compared_as_shares_of_raw_in_the_same_round() -> None:
     assert found["CPU of our processes / the poller's"] == (0.667, "MISSED")
     assert found["CPU of our processes / PGSync live's"] == (0.15, "MISSED")
     assert found["p50 / PGSync's best"] == (1.0, "passed")
-
-
-def test_joined_documents_are_compared_with_the_better_mode_of_pgsync_in_each_figure() -> None:
-    result = BenchmarkResult("peers", smoke=False)
-    figures = {
-        peers_joined.OURS: (6_000, 30.0, 8.0, 20.0),
-        peers_joined.TRIGGERS: (1_500, 500.0, 40.0, 80.0),
-        peers_joined.STREAM: (1_000, 300.0, 16.0, 100.0),
-    }
-    for speed in (1.0, 0.5, 1.0):
-        result.add(peers_joined.RAW, "docs/s", 20_000 * speed)
-        for side, (rate, *others) in figures.items():
-            result.add(f"{side}: rate", "docs/s", rate * speed)
-            for label, value in zip(("CPU", "p50", "p99"), others, strict=True):
-                result.add(f"{side}: {label}", "", value)
-    peers_joined.judge(result)
-    assert result.of("joined: outbox: share of raw").values == [0.3, 0.3, 0.3]
-    found = {bar.name: (round(value, 3), bar.verdict(value)) for bar, value in result.bars}
-    assert found == {
-        "joined: share of raw _bulk / PGSync's best": (4.0, "goal reached"),
-        "joined: CPU of our processes / PGSync's": (0.1, "MISSED"),
-        "joined: p50 / PGSync's best": (0.5, "goal reached"),
-        "joined: p99 / PGSync's best": (0.25, "goal reached"),
-    }
-
-
-class SharedServers:
-    def versions(self) -> dict[str, str]:
-        return {"postgresql": "18.4", "opensearch": "2.19.6"}
-
-
-def test_a_result_names_the_servers_that_it_ran_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`peers` has its own PostgreSQL in addition to the shared one."""
-    own = BenchmarkResult("own", smoke=False, servers={"postgresql": "15.14"})
-    monkeypatch.setitem(sys.modules, "bench.own", SimpleNamespace(run=lambda stack, *, smoke: own))
-    monkeypatch.setattr("bench.result.RESULTS", tmp_path)
-    assert _one("own", SharedServers(), False, None, [], "opensearch") == 0
-    [written] = tmp_path.iterdir()
-    found = json.loads(written.read_text())
-    assert (found["versions"]["postgresql"], found["versions"]["opensearch"]) == ("15.14", "2.19.6")
-    assert "elasticsearch" not in found["versions"]  # the Python client's, which is none of a server
-    assert found["turned"] == {"product": "opensearch"}  # so it is not kept as the usual drain
-
-
-def test_what_is_kept_of_peers_names_one_postgresql() -> None:
-    kept = json.loads((ROOT / "docs" / "performance" / "peers.json").read_text())
-    major = kept["versions"]["postgresql"].split(".")[0]
-    assert {found for note in kept["notes"] for found in re.findall(r"PostgreSQL (?:of )?(\d+)", note)} <= {major}
 
 
 def test_the_kafka_benchmark_counts_walsender_and_exceptions_against_claim_and_settle() -> None:

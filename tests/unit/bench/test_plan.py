@@ -61,19 +61,5 @@ def test_a_result_that_proves_nothing_about_this_program_does_not_count(checkout
     assert plan.missing(["drain"]) == ["drain"]
 
 
-def test_a_result_with_changes_that_were_not_committed_does_not_count(checkout: Path) -> None:
-    kept("drain", commit=git("rev-parse", "--short", "HEAD") + "-dirty")
-    assert plan.missing(["drain"]) == ["drain"]
-
-
-def test_a_session_begins_nothing_that_would_end_too_late(checkout: Path) -> None:
-    kept("drain")
-    assert plan.minutes("drain") == 1.5
-    assert plan.minutes("flat") == plan.MINUTES["flat"]
-    assert plan.fitting(["flat", "drain"], 60) == "flat"
-    assert plan.fitting(["flat", "drain"], 2) == "drain"
-    assert plan.fitting(["flat", "drain"], 1) is None
-
-
 def test_every_benchmark_has_an_estimate() -> None:
     assert set(plan.MINUTES) == set(NAMES + MORE)

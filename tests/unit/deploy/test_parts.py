@@ -5,7 +5,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from outbox.config.connections import ElasticSettings
 from outbox.sink.client import Credentials
@@ -56,12 +55,6 @@ def test_every_secret_holds_the_login_of_its_own_part() -> None:
     assert logins == {part: ROLE[part] for part in ("migrate", "projector", "console", "scaler")}
 
 
-def test_no_two_parts_share_an_elasticsearch_key() -> None:
-    keys = [each["stringData"].get("elastic_api_key") for each in SECRETS.values()]
-    given = [key for key in keys if key]
-    assert len(given) == len(set(given)) == 2
-
-
 @pytest.mark.parametrize("resource", PODS, ids=part_of)
 def test_a_pod_mounts_its_own_secret_and_uses_all_that_is_in_it(resource: Resource) -> None:
     spec = pod_spec(resource)
@@ -82,11 +75,6 @@ def test_a_changed_secret_reaches_the_running_pod(resource: Resource) -> None:
     assert not [mount for mount in container["volumeMounts"] if "subPath" in mount]
     assert "secretKeyRef" not in str(container)
     assert "secretRef" not in str(container)
-
-
-def test_keda_asks_as_reader() -> None:
-    [found] = [resource for resource in PRODUCTION if resource["kind"] == "TriggerAuthentication"]
-    assert [each["name"] for each in found["spec"]["secretTargetRef"]] == ["outbox-scaler"]
 
 
 def test_a_key_that_kubernetes_swaps_is_used_from_the_next_request_on(tmp_path: Path) -> None:
@@ -135,11 +123,6 @@ def test_what_rotates_is_read_in_place_and_not_as_a_credential(name: str) -> Non
     assert groups == ([f"outbox-{PART_OF_UNIT[name]}-secrets"] if rotating else [])
 
 
-def test_both_parts_that_talk_to_elasticsearch_have_a_drop_in_for_their_key() -> None:
-    found = sorted(path.parent.name for path in SYSTEMD.glob("*.d/elastic-api-key.conf"))
-    assert found == ["outbox-console.service.d", "outbox-projector@.service.d"]
-
-
 @pytest.mark.parametrize("name", SUPERVISOR)
 def test_a_supervised_program_runs_as_its_own_user_with_its_own_files(name: str) -> None:
     told = SUPERVISOR[name]
@@ -150,45 +133,4 @@ def test_a_supervised_program_runs_as_its_own_user_with_its_own_files(name: str)
     assert {str(Path(file).parent) for file in files} == {f"/etc/outbox/{part}"}
 
 
-@pytest.mark.parametrize(
-    "page", [DEPLOY / "README.md", DEPLOY / "kubernetes" / "README.md"], ids=lambda p: p.parent.name
-)
-def test_the_page_names_every_file_and_secret_that_its_deployment_reads(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    if page.parent == KUBERNETES:
-        wanted = set(SECRETS)
-    else:
-        sections = [*UNITS.values(), *(unit_file(path)["Service"] for path in SYSTEMD.glob("*.d/*.conf"))]
-        loaded = [value.partition(":")[2] for section in sections for key, value in section if key == "LoadCredential"]
-        read = [value for section in sections for value in settings_in(section).values() if value.startswith("/etc/")]
-        groups = [value for section in sections for key, value in section if key == "SupplementaryGroups"]
-        wanted = {*loaded, *read, *groups}
-    assert not [name for name in wanted if name not in text]
-
-
 # Compose
-
-
-@pytest.mark.parametrize("name", ["migrate", "projector", "console"])
-def test_a_service_logs_in_as_its_own_role(name: str) -> None:
-    assert role_in(COMPOSE[name]["environment"]["DATABASE_URL"]) == ROLE[name]
-
-
-def test_the_sample_is_written_as_producer_once_the_logins_are_made() -> None:
-    assert COMPOSE["sample"]["environment"]["PGUSER"] == ROLE["sample"]
-    assert "migrate" in COMPOSE["logins"]["depends_on"]
-    assert all("logins" in COMPOSE[name]["depends_on"] for name in ("sample", "projector", "console"))
-
-
-def test_every_role_that_logs_in_is_one_that_logins_lets_in() -> None:
-    logins = (DEPLOY / "compose" / "logins.sql").read_text()
-    assert all(f"alter role {role} login" in logins for role in ROLE.values() if role != "owner")
-
-
-def test_nothing_that_is_shipped_names_the_one_secret_of_all_parts_again() -> None:
-    pages = [
-        path for folder in (DEPLOY, ROOT / "docs") for path in folder.rglob("*") if path.suffix in (".md", ".yaml")
-    ]
-    said = [path.name for path in pages if "/etc/outbox/credentials" in path.read_text(encoding="utf-8")]
-    assert said == []
-    assert not [r for r in PRODUCTION if "secretName: outbox\n" in yaml.safe_dump(r)]

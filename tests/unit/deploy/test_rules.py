@@ -102,20 +102,7 @@ def test_every_alert_is_shown_silent(name: str) -> None:
     assert any(test["alertname"] == name and not test["exp_alerts"] for test in alert_cases())
 
 
-def test_the_tests_evaluate_every_group() -> None:
-    names = [group["name"] for group in groups()]
-    for file in (PROMETHEUS / "tests").glob("*.yml"):
-        assert read_yaml(file)["group_eval_order"] == names, file
-
-
 def test_the_rule_for_the_operator_is_the_plain_rules_twin() -> None:
     render = runpy.run_path(str(PROMETHEUS / "operator_twin.py"))["render"]
     assert TWIN.read_text() == render(), "run scripts/docs"
     assert yaml.safe_load(TWIN.read_text())["spec"]["groups"] == groups()
-
-
-@pytest.mark.parametrize("path", [PROMETHEUS / "prometheus.yml", DEPLOY / "compose" / "prometheus.yml"], ids=str)
-def test_the_scrape_examples_name_the_job_that_the_rules_ask_for(path: Path) -> None:
-    jobs = [job["job_name"] for job in read_yaml(path)["scrape_configs"]]
-    assert [job for job in jobs if job != "outbox-host"] == ["outbox-projector", "outbox-console"]
-    assert any('job="outbox-projector"' in alert["expr"] for alert in alerts())

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from outbox.cli.menu import app
 from outbox.config.load import known_names
-from tests.fixtures.deployment import DEPLOY, ROOT, settings_in, shutdown_grace_seconds, unit_file
+from tests.fixtures.deployment import DEPLOY, settings_in, shutdown_grace_seconds, unit_file
 
 SYSTEMD = DEPLOY / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
@@ -47,12 +47,6 @@ def test_units_set_only_names_that_there_are(unit: Path) -> None:
     assert set(settings_in(unit_file(unit)["Service"])) <= set(known_names())
 
 
-@pytest.mark.parametrize("example", sorted(SYSTEMD.glob("*.env.example")), ids=lambda path: path.name)
-def test_example_environments_set_only_names_that_there_are(example: Path) -> None:
-    lines = [line for line in example.read_text().splitlines() if line and not line.startswith("#")]
-    assert {line.partition("=")[0] for line in lines} <= set(known_names())
-
-
 def test_the_projector_speaks_notify_is_watched_and_pauses_in_an_outage_with_the_reason_beside_it() -> None:
     unit = SYSTEMD / "outbox-projector@.service"
     section = dict(unit_file(unit)["Service"])
@@ -80,11 +74,6 @@ def test_what_is_started_is_a_command_with_options_that_there_are(command: str) 
     assert all(option in told.output for option in options if option.startswith("--"))
 
 
-def test_the_prune_timer_catches_up_after_a_night_off() -> None:
-    timer = dict(unit_file(SYSTEMD / "outbox-prune.timer")["Timer"])
-    assert timer["Persistent"] == "true"
-
-
 @pytest.mark.parametrize("program", SUPERVISOR)
 def test_supervisor_programs_stop_in_time_as_a_group_and_start_again(program: str) -> None:
     told = dict(SUPERVISOR[program])
@@ -101,16 +90,3 @@ def test_supervisor_programs_set_only_names_that_there_are(program: str) -> None
     assert set(given) <= set(known_names())
     assert given["OUTBOX_SHUTDOWN_GRACE_SECONDS"] == f'"{GRACE}"'
     assert given.get("OUTBOX_OUTAGE_POLICY") == ('"pause"' if told["command"].endswith(" run") else None)
-
-
-@pytest.mark.parametrize("unit", [*UNITS, SYSTEMD / "kafka" / "outbox-connect.service"], ids=lambda unit: unit.name)
-def test_what_a_unit_names_as_its_documentation_is_installed(unit: Path) -> None:
-    [named] = value(unit, "Unit", "Documentation")
-    page = Path(named.removeprefix("file:/usr/share/doc/outbox/"))
-    assert (ROOT / "docs" / page).is_file()
-    assert f"docs/{page.parts[0]} " in INSTALLING
-    assert INSTALLING.startswith("umask 022"), "the units run as users of their own, which must read what is installed"
-
-
-def test_the_page_says_which_groups_need_which_indexes() -> None:
-    assert "outbox migrate --by-type" in README

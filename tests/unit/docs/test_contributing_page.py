@@ -16,16 +16,3 @@ def test_the_printed_end_of_a_run_has_every_step_in_its_order() -> None:
     run = "\n".join(line for line in script.splitlines() if not line.startswith("is_whole"))
     printed = re.findall(r"^(?:passed|UNKNOWN) +(.+) \(\d+ s\)$", PAGE, re.MULTILINE)
     assert printed == [*STEP.findall(quick), *STEP.findall(run)]
-
-
-def test_where_to_change_what_names_files_that_exist() -> None:
-    """A name without a folder is in the folder of the one before it."""
-    part = PAGE.split("## Where to change what\n", 1)[1].split("\n## ", 1)[0]
-    missing: list[str] = []
-    folder = ROOT
-    for cell in re.findall(r"^\|.*\| (.*) \|$", part, re.MULTILINE)[1:]:
-        for name in re.findall(r"`([\w/.]+)`", cell):
-            place = ROOT / name if "/" in name else folder / name
-            folder = place.parent
-            missing += [] if place.exists() or (ROOT / name).exists() else [name]
-    assert missing == []

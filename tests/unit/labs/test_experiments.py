@@ -7,11 +7,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from labs import about
 from labs.__main__ import main as start
-from labs.commands import QUICKEST, app
+from labs.commands import app
 from labs.errors import UnknownLab
-from labs.experiment import Experiment, all_experiments, find
+from labs.experiment import Experiment, all_experiments
 from outbox.config.settings import VARIABLES
 
 ROOT = Path(__file__).parents[3]
@@ -41,18 +40,6 @@ def test_an_experiment_says_everything_a_reader_needs(one: Experiment) -> None:
     assert len(one.invariants) >= 11
     assert (ROOT / one.runbook).exists(), one.runbook
     assert one.settings.keys() <= VARIABLES.keys()
-
-
-def test_the_guides_sections_hold_the_conclusions_that_reports_fill_in() -> None:
-    guide = (ROOT / "labs" / "GUIDE.md").read_text()
-    for one in ALL.values():
-        if one.guide:
-            assert f"### {one.guide.section} Conclusion (fill in)" in guide, one.name
-
-
-def test_every_experiment_is_in_the_readme() -> None:
-    readme = (ROOT / "labs" / "README.md").read_text()
-    assert [name for name in ALL if f"| `{name}` |" not in readme] == []
 
 
 ON_RECORD = re.compile(
@@ -92,58 +79,15 @@ def test_a_product_that_cannot_be_is_refused_before_a_server_starts(arguments: l
     assert told in str(refused.exception)
 
 
-def test_all_on_opensearch_leaves_out_what_only_elasticsearch_has() -> None:
-    shown = CliRunner().invoke(app, ["run", "--all", "--product", "opensearch", "--dry-run"]).stdout
-    assert [line.split()[0] for line in shown.splitlines()] == [
-        name for name, one in ALL.items() if not one.only_elasticsearch
-    ]
-
-
 def test_expected_alerts_are_alerts_that_are_shipped() -> None:
     rules = yaml.safe_load((ROOT / "deploy/prometheus/rules/alerts.yml").read_text())
     known = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
     assert {name for one in ALL.values() for name in one.expected_alerts} <= known
 
 
-def test_an_unknown_name_gets_a_suggestion() -> None:
-    with pytest.raises(UnknownLab, match="did you mean bad_op"):
-        find("bad_opp")
-
-
-def test_the_quickest_are_experiments() -> None:
-    assert set(QUICKEST) <= ALL.keys()
-
-
 def test_nothing_in_the_product_knows_that_labs_exist() -> None:
     knows = [path for path in (ROOT / "outbox").rglob("*.py") if re.search(r"\b(import|from) labs\b", path.read_text())]
     assert knows == []
-
-
-@pytest.mark.parametrize("arguments", [["--all", "bad_op"], ["--guide", "--quick"], ["--all", "--guide"]], ids=str)
-def test_choices_that_contradict_each_other_run_nothing(arguments: list[str]) -> None:
-    told = CliRunner().invoke(app, ["run", *arguments])
-    assert isinstance(told.exception, UnknownLab)
-    assert "use only one of" in str(told.exception)
-
-
-def test_what_is_shown_of_a_lab_fits_a_terminal_and_leaves_out_what_is_empty() -> None:
-    lines = CliRunner().invoke(app, ["show", "es_slow"]).output.splitlines()
-    assert max(map(len, lines)) <= 100
-    assert not [line for line in lines if line.startswith(("guide", "expected alerts"))]
-
-
-def test_a_record_is_doubtful_only_when_what_runs_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    def git(*arguments: str) -> str:
-        asked.append(arguments)
-        return {"rev-parse": "abc1234", "status": " M outbox/daemon/lane.py"}[arguments[0]]
-
-    monkeypatch.setattr(about, "_git", git)
-    assert about.commit() == "abc1234-dirty"
-    assert {"outbox", "sql", "labs", ":!*.md"} <= set(asked[-1])
-    monkeypatch.setattr(about, "_git", lambda *a: "abc1234" if a[0] == "rev-parse" else "")
-    assert about.commit() == "abc1234"
 
 
 def test_ctrl_c_before_anything_runs_is_said_without_a_traceback(

@@ -3,8 +3,6 @@ an altered page."""
 
 import json
 import re
-import socket
-import struct
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,17 +10,13 @@ from pathlib import Path
 import pytest
 
 from outbox.config import VARIABLES
-from tests.deployed.__main__ import PARTS, main
-from tests.deployed.alerting import ALTERED, REAL, Provocation, Seen, all_keys, judged, key, quick
-from tests.deployed.alerts_part import CHANGED, STREAM
-from tests.deployed.altering import altered
+from tests.deployed.__main__ import main
+from tests.deployed.alerting import ALTERED, REAL, Provocation, Seen, judged, quick
+from tests.deployed.alerts_part import CHANGED
 from tests.deployed.images import BUILT, STANDINS
 from tests.deployed.newcomer import SERVERS, SETTINGS
-from tests.deployed.node import Names
 from tests.deployed.record import Outcome, record, save
-from tests.deployed.shell import DeploymentFailed, run
-from tests.deployed.systemd_part import SECRETS
-from tests.fixtures.deployment import DEPLOY, ROOT, RULES, alerts, read_yaml
+from tests.fixtures.deployment import ROOT, RULES, read_yaml
 from tests.fixtures.servers import ELASTICSEARCH_IMAGE, POSTGRES_IMAGE
 
 
@@ -54,19 +48,6 @@ def test_every_image_of_the_compose_files_has_a_stand_in() -> None:
     assert all((STANDINS / f"{stem}.Dockerfile").exists() for stem, _ in BUILT.values())
 
 
-def test_every_secret_of_the_readmes_block_is_given() -> None:
-    block = (DEPLOY / "README.md").read_text().partition("```sh systemd\n")[2].partition("```")[0]
-    assert set(re.findall(r"/dev/stdin /etc/outbox/(\S+)", block)) == set(SECRETS)
-
-
-def test_the_help_names_every_part(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["--help"])
-    assert left.value.code == 0
-    shown = capsys.readouterr().out
-    assert all(part in shown for part in PARTS)
-
-
 def test_without_an_engine_and_root_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tests.deployed.engine.ask", lambda *_, **__: "")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -74,35 +55,6 @@ def test_without_an_engine_and_root_it_says_what_is_missing(monkeypatch: pytest.
     kept = json.loads((tmp_path / "results" / "docker.json").read_text())
     assert kept["word"] == "MISSING"
     assert "Docker engine" in kept["detail"]
-
-
-def test_an_engine_without_compose_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tests.deployed.engine.ask", lambda *words, **_: "28" if words[1] == "info" else "")
-    assert main(["docker", "--folder", str(tmp_path)]) == 3
-    assert "compose" in json.loads((tmp_path / "results" / "docker.json").read_text())["detail"]
-
-
-def test_a_command_that_hangs_ends_at_its_limit() -> None:
-    with pytest.raises(DeploymentFailed, match="not done within"):
-        run("sleep", "60", limit=0.2)
-
-
-def question(name: str, kind: int = 1) -> bytes:
-    labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
-    return struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">HH", kind, 1)
-
-
-def test_the_names_of_pods_have_their_addresses_and_no_others() -> None:
-    names = Names()
-    names.give("postgresql.outbox", "10.231.0.9")
-    reply = names.answer(question("postgresql.outbox.svc.cluster.local"))
-    assert reply[:2] == b"\0\7"
-    assert struct.unpack(">HHH", reply[2:8]) == (0x8580, 1, 1)
-    assert reply[-4:] == socket.inet_aton("10.231.0.9")
-    of_version_6 = names.answer(question("postgresql.outbox.svc.cluster.local", 28))
-    assert struct.unpack(">HHH", of_version_6[2:8]) == (0x8580, 1, 0)
-    unknown = names.answer(question("postgresql.other.svc.cluster.local"))
-    assert struct.unpack(">HHH", unknown[2:8]) == (0x8583, 1, 0)
 
 
 def test_quick_rules_differ_only_in_their_durations() -> None:
@@ -117,12 +69,6 @@ def test_quick_rules_differ_only_in_their_durations() -> None:
     assert five["groups"][0]["rules"] == [
         {"alert": "a", "for": "5000ms", "expr": "rate(b[60000ms] offset 2000ms) > 300"}
     ]
-
-
-def test_each_rule_of_an_alert_has_a_key_of_its_own() -> None:
-    assert len(all_keys()) == len(alerts())
-    assert key("OutboxDown", {"severity": "critical"}) == "OutboxDown"
-    assert {name.split()[0] for name in STREAM} >= {"OutboxStreamGap", "OutboxSlotInactive"}
 
 
 def test_an_alert_that_cannot_be_provoked_does_not_keep_the_others_from_being_tried(tmp_path: Path) -> None:
@@ -158,14 +104,6 @@ def test_an_alert_that_cannot_be_provoked_does_not_keep_the_others_from_being_tr
 def test_what_the_alerts_change_in_the_shipped_settings_has_names_that_there_are() -> None:
     assert set(CHANGED) <= set(VARIABLES)
     assert VARIABLES["OUTBOX_OUTAGE_POLICY"].default == CHANGED["OUTBOX_OUTAGE_POLICY"]
-
-
-def test_only_the_named_series_is_altered() -> None:
-    page = '# HELP a x\na{p="1"} 5.0\na{p="2"} 5.0\nb 1.0\n'
-    changed = altered(page, [{"series": "a", "with": 'p="2"', "add": 2, "grow": 3, "since": 10.0}], 14.0)
-    assert changed == '# HELP a x\na{p="1"} 5.0\na{p="2"} 19.0\nb 1.0\n'
-    assert altered(page, [{"series": "b", "set": 7}], 0.0).endswith("b 7.0\n")
-    assert altered(page, [], 0.0) == page
 
 
 def test_the_readme_has_the_lines_that_a_newcomer_follows() -> None:

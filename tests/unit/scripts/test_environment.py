@@ -1,12 +1,9 @@
 """scripts/environment.sh: progress of pip in one or a few lines, all missing packages at once, loopback without a
 proxy."""
 
-import ast
-import os
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,27 +51,6 @@ def test_off_a_terminal_pips_progress_is_a_few_lines(checkout: Path) -> None:
     assert done.stderr.splitlines() == [f"installing packages: {n} of 40" for n in (10, 20, 30, 40)]
 
 
-def all_of(reader: int) -> bytes:
-    """A terminal gives what is there in parts; its end is an error."""
-    seen = b""
-    with suppress(OSError):
-        while part := os.read(reader, 100_000):
-            seen += part
-    return seen
-
-
-def test_on_a_terminal_it_is_one_line_that_is_rewritten(checkout: Path) -> None:
-    reader, terminal = os.openpty()
-    done = sourced(checkout, "pip_install 40 -r some.txt", stderr=terminal, TERM="xterm")
-    os.close(terminal)
-    seen = all_of(reader).decode()
-    os.close(reader)
-    assert done.returncode == 0
-    assert "\n" not in seen
-    assert "\r\x1b[Kinstalling packages: 37 of 40" in seen
-    assert seen.endswith("\r\x1b[K")
-
-
 def test_when_pip_fails_all_that_it_wrote_is_shown(checkout: Path) -> None:
     done = sourced(checkout, "pip_install 40 -r some.txt; echo went on", PIP_ENDS="2")
     assert done.returncode == 1
@@ -94,25 +70,6 @@ def test_all_missing_packages_are_named_in_one_message(checkout: Path, tmp_path:
     done = sourced(checkout, needs, PATH=str(bare))
     assert done.returncode == 1
     assert done.stderr == "Missing programs. On Debian, as root: apt-get install jq postgresql\n"
-
-
-def test_without_a_python_that_fits_nothing_else_is_named(checkout: Path, tmp_path: Path) -> None:
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    (bare / "dirname").symlink_to(shutil.which("dirname") or "dirname")
-    (checkout / ".venv" / "bin" / "python").unlink()
-    done = sourced(checkout, "need_venv; need_program no-such-jq jq; install_missing", PATH=str(bare))
-    assert done.stderr == "Python 3.11 or later is needed; set PYTHON to one if it is not on the PATH.\n"
-    assert done.returncode == 1
-
-
-def test_nothing_is_installed_where_nothing_is_missing(checkout: Path) -> None:
-    assert sourced(checkout, "need_program bash bash; install_missing; echo done").stdout == "done\n"
-
-
-def test_loopback_is_reached_past_a_proxy_and_what_was_named_stays(checkout: Path) -> None:
-    done = sourced(checkout, 'echo "$NO_PROXY"', NO_PROXY="example.org")
-    assert done.stdout == "example.org,localhost,127.0.0.1,::1\n"
 
 
 def test_the_labs_without_their_packages_say_which_script_brings_them() -> None:
@@ -166,10 +123,3 @@ def test_a_script_of_the_guide_goes_on_in_the_environment_of_its_checkout(script
     python.chmod(0o755)
     ended = started(scripts, script, "--limit", "1 2")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"went on with scripts/{script} --limit 1 2\n", "")
-
-
-@pytest.mark.parametrize("script", GUIDED)
-def test_an_older_python_goes_on_inside_too(script: str) -> None:
-    """Such a Python only has to parse the file."""
-    for name in ("inside.py", script):
-        ast.parse((ROOT / "scripts" / name).read_text(encoding="utf-8"), feature_version=(3, 6))

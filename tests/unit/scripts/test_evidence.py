@@ -102,29 +102,6 @@ def test_evidence_from_before_the_release_before_the_newest_is_late(
     assert judged(checkout, ONE_RELEASE, **about) == []
 
 
-def test_labs_compatibility_runs_and_crash_points_are_judged_by_their_day(checkout: Path) -> None:
-    recorded(checkout, "abc1234")
-    judged(checkout, TWO_RELEASES, at="2026-12-01")
-    row = "| `bad_op` | PASS | One bad row failed. | Elasticsearch 8.14.1 | 17 | abc1234 | 2026-11-15 08:31 |\n"
-    (checkout / "labs" / "RECORD.md").write_text(row)
-    page = "| `python-3.13` | 18.4 | 8.14.1 | 3.13.0 | none | 9 passed | 2026-11-15 19:56, `abc1234` |\n"
-    (checkout / "docs" / "compatibility.md").write_text(page)
-    deaths = "100 deaths at each of\nthe 14 points lost nothing (commit abc1234, 2026-11-15, 900 s)\n"
-    (checkout / "docs" / "reliability.md").write_text(deaths)
-    late = EVIDENCE["overtaken"](checkout)
-    assert [line.split(":")[0] for line in late] == ["crash points", "lab bad_op", "compatibility python-3.13"]
-
-
-def test_the_last_whole_run_is_reported_with_its_commit(checkout: Path) -> None:
-    recorded(checkout, "abc1234")
-    (checkout / "docs" / "reliability").mkdir()
-    text = WHOLE_RUN["as_text"]('{"product": "elasticsearch"}\n', 901, 1501, ["passed style (1 s)"], "abc1234")
-    (checkout / "docs" / "reliability" / "whole-run.json").write_text(text)
-    (found,) = [record for record in EVIDENCE["records"](checkout) if record.name == "scripts/test --all"]
-    assert (found.commit, found.day) == ("abc1234", json.loads(text)["at"][:10])
-    assert (json.loads(text)["minutes"], json.loads(text)["cpu_minutes"]) == (15.0, 25.0)
-
-
 def test_no_evidence_of_this_repository_is_older_than_the_program_by_a_release() -> None:
     assert EVIDENCE["overtaken"](ROOT) == [], "RELEASE.md says how to take it again"
 

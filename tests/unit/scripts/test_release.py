@@ -1,20 +1,15 @@
 """scripts/release: archives of equal bytes, what is signed, the index on loopback, and the limits of its steps."""
 
-import base64
 import gzip
-import json
-import signal
 import tarfile
 import time
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.deployed.shell import DeploymentFailed, run
 from tests.release import __main__ as rehearsal
-from tests.release import archives, paperwork, places
+from tests.release import archives, paperwork
 
 
 @pytest.fixture
@@ -24,11 +19,6 @@ def dist(tmp_path: Path) -> Path:
     (made / "a.whl").write_bytes(b"wheel")
     (made / "b.tar.gz").write_bytes(b"sources")
     return made
-
-
-def test_without_dry_run_nothing_is_made(capsys: pytest.CaptureFixture[str]) -> None:
-    assert rehearsal.main([]) == 2
-    assert "publish by hand" in capsys.readouterr().err
 
 
 def test_an_archive_has_equal_bytes_whoever_makes_it_and_what_links_lead_to(tmp_path: Path) -> None:
@@ -49,11 +39,6 @@ def test_an_archive_has_equal_bytes_whoever_makes_it_and_what_links_lead_to(tmp_
         assert b"replicas: 2" in raw.read()
 
 
-def test_checksums_are_those_of_sha256sum(dist: Path) -> None:
-    paperwork.checksums(dist)
-    assert run("sha256sum", "--check", "SHA256SUMS", cwd=dist).splitlines() == ["a.whl: OK", "b.tar.gz: OK"]
-
-
 def signed(dist: Path, scratch: Path) -> tuple[Path, Path]:
     subjects = {path.name: archives.digest(path) for path in dist.iterdir()}
     return paperwork.sign(paperwork.statement(subjects, "abc1234", "1.2.3"), scratch, dist, "1.2.3")
@@ -72,42 +57,6 @@ def test_an_artefact_that_was_changed_after_the_signature_is_found(dist: Path, t
     (dist / "a.whl").write_bytes(b"another wheel")
     with pytest.raises(ValueError, match=r"a\.whl is not what was signed"):
         paperwork.verify(envelope, public, tmp_path, dist)
-
-
-def test_a_statement_that_was_changed_is_refused(dist: Path, tmp_path: Path) -> None:
-    envelope, public = signed(dist, tmp_path)
-    found: dict[str, Any] = json.loads(envelope.read_text())
-    found["payload"] = base64.b64encode(base64.b64decode(found["payload"]).replace(b"abc1234", b"abc1235")).decode()
-    envelope.write_text(json.dumps(found))
-    with pytest.raises(DeploymentFailed, match="openssl"):
-        paperwork.verify(envelope, public, tmp_path, dist)
-
-
-def test_the_index_lists_packages_by_their_normal_names(tmp_path: Path) -> None:
-    for name in ("Some_Package-1.0-py3-none-any.whl", "other.name-2.0.tar.gz", "notes.txt"):
-        (tmp_path / name).write_bytes(b"")
-    with places.index(tmp_path) as address:
-        pages = [
-            urllib.request.urlopen(f"{address}{name}/", timeout=10).read().decode()
-            for name in ("some-package", "other-name")
-        ]
-    assert sorted(path.name for path in (tmp_path / "simple").iterdir()) == ["other-name", "some-package"]
-    assert [page.count("<a href") for page in pages] == [1, 1]
-
-
-def test_a_python_that_is_not_there_is_missing_and_no_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(places, "pythons", dict)
-    missing = rehearsal._installed(tmp_path / "a.whl", "1.2.3", tmp_path)
-    assert missing == [f"Python {name}: not on this machine" for name in places.PYTHONS]
-
-
-def test_a_step_says_how_long_it_took(capsys: pytest.CaptureFixture[str]) -> None:
-    with rehearsal.step("nothing", 10):
-        pass
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith(" nothing")
-    assert second == "   0 s"
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 def test_a_step_that_hangs_ends_with_its_command() -> None:

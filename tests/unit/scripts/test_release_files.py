@@ -3,7 +3,6 @@
 import importlib.resources
 import json
 import re
-import subprocess
 from typing import Any
 
 import jsonschema
@@ -53,13 +52,6 @@ def test_every_script_and_file_that_a_page_names_exists(name: str) -> None:
     text = (ROOT / name).read_text()
     named = {*re.findall(r"\bscripts/[a-z_.]+\b", text), *re.findall(r"\]\(([^)#:]+)\)", text)}
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
-
-
-def test_the_commands_of_the_release_page_parse() -> None:
-    commands = re.findall(r"^\| \d+\.[^|]*\| `([^`]+)`", (ROOT / "RELEASE.md").read_text(), re.MULTILINE)
-    assert len(commands) == 14
-    for command in commands:
-        subprocess.run(["bash", "-n", "-c", command], check=True)
 
 
 def test_the_changelog_has_this_version() -> None:

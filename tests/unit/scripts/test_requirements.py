@@ -49,11 +49,6 @@ def test_no_index_and_no_download_address_is_named(file: Path) -> None:
     assert not re.search(r"://|--index|--extra-index|--find-links|--trusted-host", text)
 
 
-def test_what_runs_is_what_is_tested() -> None:
-    tested = pins("dev")
-    assert {name: version for name, version in pins("run").items() if tested[name] != version} == {}
-
-
 def test_the_labs_need_nothing_that_scripts_run_does_not_install() -> None:
     """So `python -m labs` works in the environment that scripts/run and the guide's own start script make."""
     files = [*(ROOT / "labs").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]

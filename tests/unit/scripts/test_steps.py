@@ -2,18 +2,13 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from outbox.embedded.process import await_end
-from tests.compat.combination import BY_NAME
-from tests.fixtures.limits import WholeRun
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -50,14 +45,6 @@ def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, code: int, ver
     assert ran.stderr.splitlines()[-2].startswith(f"{verdict} "), ran.stderr
     assert said in ran.stderr
     assert ran.returncode == (verdict == "FAILED")
-
-
-def test_the_files_that_run_on_opensearch_are_there_and_are_among_those_of_scripts_compat() -> None:
-    script = f"OUTBOX_TEST_ALL=1; . {ROOT}/scripts/steps.sh; printf '%s\\n' \"${{on_opensearch[@]}}\""
-    printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert all((ROOT / name).is_file() for name in printed)
-    every = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "contract").glob("test_*.py")}
-    assert set(printed) <= every | set(BY_NAME["opensearch-2"].tests)
 
 
 def imitated(folder: Path, machine: str, pytest_does: str) -> str:
@@ -115,33 +102,3 @@ report_steps
     assert "found something" in ran.stderr
     assert ran.stderr.splitlines()[-2].startswith(f"{verdict} "), ran.stderr
     assert ran.returncode == (verdict == "FAILED")
-
-
-def test_the_echo_of_a_ctrl_c_is_none_and_a_later_one_is(
-    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, now = WholeRun(pytestconfig), [100.0]
-    monkeypatch.setattr("tests.fixtures.limits.time", SimpleNamespace(monotonic=lambda: now[0]))
-    with pytest.raises(KeyboardInterrupt):
-        whole.interrupt(signal.SIGINT, None)
-    now[0] += 0.1
-    whole.interrupt(signal.SIGINT, None)
-    now[0] += 3
-    with pytest.raises(KeyboardInterrupt):
-        whole.interrupt(signal.SIGINT, None)
-
-
-def test_what_runs_beside_ends_with_the_script_and_all_that_it_started(tmp_path: Path) -> None:
-    script = f"""set -euo pipefail
-. {ROOT}/scripts/steps.sh
-beside look bash -c 'sleep 300 & echo $! > child; wait'
-until [ -s child ]; do sleep 0.05; done
-exit 7
-"""
-    ran = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False, timeout=PATIENCE_SECONDS
-    )
-    assert ran.returncode == 7
-    child = int((tmp_path / "child").read_text())
-    left = [process for process in psutil.process_iter() if process.pid == child]
-    assert await_end(left, 10) == []
