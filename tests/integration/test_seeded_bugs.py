@@ -115,14 +115,3 @@ def test_without_a_bug_the_same_checks_pass_in_the_same_copy(pristine: Path, ser
     checks = dict.fromkeys(check for bug in BUGS for check in bug.nodes)
     code, said = run_checks(pristine, checks, servers)
     assert code == 0, said[-3000:]
-
-
-def test_the_table_of_the_page_is_the_table_of_the_bugs() -> None:
-    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
-    assert len(re.findall(r"^\| M\d+ \|", page, re.MULTILINE)) == len(BUGS)
-    for bug in BUGS:
-        (row,) = re.findall(rf"^\| {bug.name} \|.*$", page, re.MULTILINE)
-        assert bug.what in row
-        for check in bug.checks:
-            file, _, name = check.partition("::")
-            assert f"`{file}`: {name.replace('_', ' ')}" in row, (bug.name, check)

@@ -134,3 +134,8 @@ def test_a_supervised_program_runs_as_its_own_user_with_its_own_files(name: str)
 
 
 # Compose
+
+
+@pytest.mark.parametrize("name", ["migrate", "projector", "console"])
+def test_a_service_logs_in_as_its_own_role(name: str) -> None:
+    assert role_in(COMPOSE[name]["environment"]["DATABASE_URL"]) == ROLE[name]

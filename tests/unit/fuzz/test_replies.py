@@ -8,7 +8,7 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from outbox.policy.classify import Split, classify_item, classify_request, explain, explain_request
+from outbox.policy.classify import Split, classify_item, classify_request
 from outbox.policy.outcome import WRITTEN, Failure, Missing, Outcome, Stale
 from outbox.ports import BulkAction
 from outbox.sink.bulk import read
@@ -62,21 +62,6 @@ def test_a_row_is_done_only_by_its_own_items_status(reply: Any, actions: list[Bu
     judge(json.dumps(reply).encode(), actions)
 
 
-@given(
-    st.lists(st.sampled_from([200, 201]), min_size=1, max_size=8),
-    st.integers(0, 600),
-    st.binary(min_size=1, max_size=1),
-)
-def test_one_changed_byte_of_a_good_reply_never_makes_a_row_done_that_was_not(
-    statuses: list[int], place: int, byte: bytes
-) -> None:
-    """The quick way to read counts bytes: a byte that it does not read must not exist."""
-    items = ",".join(f'{{"index":{{"status":{status}}}}}' for status in statuses)
-    raw = bytearray(f'{{"errors":false,"items":[{items}]}}'.encode())
-    raw[place % len(raw)] = byte[0]
-    judge(bytes(raw), [INDEXED] * len(statuses))
-
-
 @given(st.sampled_from(["index", "delete"]), ITEM)
 @example("index", {"status": 200, "error": {"type": "\ud800"}})
 def test_any_item_has_a_class(op: str, item: dict[str, Any]) -> None:
@@ -95,9 +80,3 @@ def test_any_refusal_of_a_request_has_a_class_and_blames_documents_only_for_size
     storable(failure)
     if not isinstance(verdict, Split):
         assert failure.failure_class.value != "deterministic"
-
-
-@given(STATUSES, ERRORS)
-def test_any_error_can_be_explained_to_a_person(status: int, error: object) -> None:
-    assert explain(status, error).rule
-    assert explain_request(status, {"error": error}).why

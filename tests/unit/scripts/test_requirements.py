@@ -74,3 +74,8 @@ def test_every_dependency_of_the_published_package_is_used() -> None:
         for wanted in map(Requirement, [*PUBLISHED, *EXTRAS["aws"]])
     }
     assert {name for name, module in modules.items() if not re.search(rf"\b{module}\b", text)} == set()
+
+
+def test_what_runs_is_what_is_tested() -> None:
+    tested = pins("dev")
+    assert {name: version for name, version in pins("run").items() if tested[name] != version} == {}
