@@ -96,60 +96,6 @@ def test_a_dead_process_and_a_hang_fail_their_tests_and_all_others_are_run(tmp_p
 
 
 @pytest.mark.release("judges the tests and not the program")
-def test_work_that_is_handed_to_a_process_that_has_just_died_is_done_by_another(tmp_path: Path) -> None:
-    """Its last report is read only after its death, so that the files that follow are sent to nobody."""
-    late = """
-def pytest_configure(config):
-    from tests.fixtures.dispatch import SurvivingSchedule
-    complete = SurvivingSchedule.mark_test_complete
-    def wait_for_its_death(self, node, index, duration=0):
-        if self.registered_collections[node][index].endswith("::test_before"):
-            node.gateway._io.popen.wait()
-            node._down = False  # as long as nobody has read the end of its pipe
-        complete(self, node, index, duration)
-    SurvivingSchedule.mark_test_complete = wait_for_its_death
-"""
-    dying = """
-        import os
-        def test_before(): pass
-        def test_dies(): os.kill(os.getpid(), 9)
-        def test_after(): pass
-    """
-    files = {"conftest.py": PLUGINS + late, "test_a.py": dying} | {f"test_{name}.py": FINE for name in "bcdefg"}
-    code, output = run(tmp_path, files)
-    assert code == 1, output
-    assert re.search(r"1 failed, 26 passed", output), output
-    assert re.search(r"crashed while running '.*test_a.py::test_dies'", output), output
-
-
-@pytest.mark.release("judges the tests and not the program")
-def test_when_too_many_processes_die_the_run_ends_and_says_what_was_not_run(tmp_path: Path) -> None:
-    deadly = "import os\n" + "".join(f"def test_{n}(): os._exit(1)\n" for n in range(20))
-    code, output = run(tmp_path, {"test_a.py": deadly, "test_b.py": deadly})
-    assert code == 1, output
-    died = re.search(r"(\d+) test processes died", output)
-    # The fifth death ends the run; the process of the other file may die before it hears of that.
-    assert died is not None, output
-    assert int(died[1]) in (5, 6), output
-    assert f"{40 - int(died[1])} of 40 tests were not run" in output
-
-
-@pytest.mark.release("judges the tests and not the program")
-def test_a_process_that_dies_after_its_last_test_is_not_green(tmp_path: Path) -> None:
-    ending = """
-        import os, pytest
-        @pytest.fixture(scope="session", autouse=True)
-        def dying():
-            yield
-            os._exit(0)
-        def test_1(): pass
-    """
-    code, output = run(tmp_path, {"test_a.py": ending, "test_b.py": FINE})
-    assert code == 1, output
-    assert "1 test processes died" in output
-
-
-@pytest.mark.release("judges the tests and not the program")
 def test_the_limit_of_the_whole_run_prints_all_stacks_and_leaves_nothing_running(tmp_path: Path) -> None:
     """`timeout` takes SIGALRM for its limit: so that is reached just when the test hangs, on a slow machine too."""
     child = tmp_path / "child"
@@ -173,6 +119,7 @@ def test_the_limit_of_the_whole_run_prints_all_stacks_and_leaves_nothing_running
     eventually(lambda: not psutil.pid_exists(int(child.read_text())), what="the end of what the test had started")
 
 
+@pytest.mark.release("judges the tests and not the program")
 def test_one_ctrl_c_ends_the_run_and_what_it_had_started(tmp_path: Path) -> None:
     """It reaches pytest twice: from the terminal, and from `timeout`, which passes it on."""
     waiting, ended = tmp_path / "waiting", tmp_path / "ended"
@@ -197,8 +144,3 @@ def pytest_unconfigure(config):
     assert started.returncode != 0, output
     assert "KeyboardInterrupt" in output
     assert ended.exists(), output
-
-
-@pytest.mark.parametrize("name", ["timeout", "timeout_method"])
-def test_every_test_has_a_limit_without_asking(pytestconfig: pytest.Config, name: str) -> None:
-    assert pytestconfig.getini(name)

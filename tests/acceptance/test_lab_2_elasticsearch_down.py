@@ -79,19 +79,6 @@ def test_lab_2_a_wrong_elastic_url_costs_one_batch_per_lane_and_wait(
     assert queue.leases() == 0
 
 
-def test_every_reply_lost_for_a_while_is_only_sent_again(
-    queue: EventTable, start_daemon: StartProcess, elastic_url: str, index: str
-) -> None:
-    """Elasticsearch has applied it; nobody heard. The same version again is no harm."""
-    queue.produce_many(2_000)
-    with proxy_to(elastic_url) as (proxy, url):
-        proxy.lose_replies(b"/_bulk", most=6)
-        daemon = start_daemon(ELASTIC_URL=url, OUTBOX_BASE_BACKOFF_SECONDS="0.2")
-        daemon.wait_until(lambda: queue.counts() == {"done": 2_000}, "everything done")
-        assert proxy.counts["replies_lost"] >= 3
-        assert daemon.terminate() == 0
-
-
 def test_a_request_to_a_stalled_server_ends_in_time_and_no_lease_is_lost(
     queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:

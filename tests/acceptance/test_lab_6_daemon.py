@@ -140,10 +140,6 @@ def test_once_claims_one_batch_per_lane_settles_it_and_leaves(queue: EventTable,
     assert nothing_is_leased(queue)
 
 
-def test_once_with_nothing_to_do_leaves_too(queue: EventTable, start_daemon: StartProcess) -> None:
-    assert start_daemon("--once").wait() == 0
-
-
 def test_max_runtime_drains_and_exits_with_0(queue: EventTable, start_daemon: StartProcess) -> None:
     queue.produce_many(100)
     daemon = start_daemon("--max-runtime", "2")

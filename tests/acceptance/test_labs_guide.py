@@ -12,10 +12,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import yaml
 
-from labs import loadgen
-from tests.fixtures.pages import Block, blocks_of
+from tests.fixtures.pages import blocks_of
 from tests.fixtures.processes import ROOT, RunningProcess, StartProcess, clean_environment
 
 GUIDE = ROOT / "labs" / "GUIDE.md"
@@ -114,24 +112,6 @@ def test_every_command_of_the_guide_works(
     assert {(status, by) for status, by, _ in replayed} == {("done", "alice"), ("failed", "alice")}
 
 
-def test_blocks_that_need_docker_name_services_that_the_compose_file_has() -> None:
-    services = yaml.safe_load((ROOT / "docker-compose.infra.yml").read_text())["services"]
-    lines = [line for block in BLOCKS if block.needs == "docker" for line in block.body.splitlines()]
-    assert lines
-    for line in lines:
-        words = line.split()
-        assert words[:4] == ["docker", "compose", "-f", "docker-compose.infra.yml"]
-        named = [word for word in words[5:] if not word.startswith("-") and word not in ("monitoring", "up")]
-        assert set(named) <= services.keys(), line
-
-
-def test_only_docker_and_the_database_script_are_left_to_their_own_tests() -> None:
-    assert {block.needs for block in BLOCKS} == {"", "docker", "devtest"}
-    assert [block for block in BLOCKS if block.needs == "devtest"] == [
-        Block("bash", "devtest", "scripts/devtest_db_5435_start.sh\n")
-    ]
-
-
 def test_the_guides_sections_are_all_there_and_each_experiment_ends_with_a_blank_conclusion() -> None:
     text = GUIDE.read_text()
     assert [int(n) for n in re.findall(r"^## (\d+)\)", text, re.MULTILINE)] == list(range(11))
@@ -181,43 +161,3 @@ def test_the_load_generator_keeps_a_ledger_of_what_was_committed(
         rows = connection.execute("select id::text, op, event_version from search_outbox_events").fetchall()
     assert {id: (kept[id]["op"], kept[id]["version"]) for id in kept} == {id: (op, v) for id, op, v in rows}
     assert len(kept) == 60
-
-
-@pytest.mark.parametrize(
-    ("given", "code", "told"),
-    [
-        ({"LOADGEN_SCENARIO": "destroy"}, 2, "LOADGEN_SCENARIO is 'destroy'"),
-        ({"DATABASE_URL": None}, 2, "DATABASE_URL is required"),
-        ({"DATABASE_URL": "postgresql://x@127.0.0.1:1/y"}, 75, "PostgreSQL does not answer"),
-        ({}, 78, "outbox migrate"),
-    ],
-)
-def test_the_load_generator_says_what_is_wrong(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    empty_database: str,
-    given: dict[str, str | None],
-    code: int,
-    told: str,
-) -> None:
-    environ = {"DATABASE_URL": empty_database, "LOADGEN_LEDGER": str(tmp_path / "ledger.ndjson"), **given}
-    for name, value in environ.items():
-        if value is None:
-            monkeypatch.delenv(name, raising=False)
-        else:
-            monkeypatch.setenv(name, value)
-    assert loadgen.main([]) == code
-    assert told in "".join(capsys.readouterr())
-
-
-def test_the_guides_names_for_worker_and_replay_are_our_commands(start_process: StartProcess, database: str) -> None:
-    worker = start_process([sys.executable, "scripts/search_outbox_worker.py", "--help"])
-    assert worker.wait() == 0
-    assert "Run the projector" in worker.output
-    replay = start_process(
-        [sys.executable, "scripts/search_outbox_replay_failed.py", "--by", "a", "--reason", "b", "--dry-run"],
-        DATABASE_URL=database,
-        ELASTIC_URL="http://127.0.0.1:1",
-    )
-    assert replay.wait() == 0, replay.output

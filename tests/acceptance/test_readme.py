@@ -15,6 +15,7 @@ import typer.main
 from elasticsearch import Elasticsearch
 
 from outbox.cli.menu import app
+from tests.fixtures.depth import depth
 from tests.fixtures.processes import ROOT, StartProcess, clean_environment
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -24,7 +25,7 @@ PRODUCERS = (ROOT / "docs" / "producers.md").read_text(encoding="utf-8")
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 # Articles that are there before the reader begins, each with a comment. With a million, 82 s in all on two busy cores:
 # 63 s are `outbox backfill`.
-ROWS = int(os.environ.get("OUTBOX_TEST_README_ROWS", "20000"))
+ROWS = int(os.environ.get("OUTBOX_TEST_README_ROWS", depth(2_000, 20_000)))
 SECONDS = PATIENCE_SECONDS + ROWS / 500
 BLOCK = re.compile(r"^```(\w+) test=([\w-]+)( background)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -1,9 +1,7 @@
 """The labs that pages tell a reader to run: every line is started as it is written, up to the start of the servers."""
 
-import os
 import re
 import shlex
-import subprocess
 
 import pytest
 from typer.testing import CliRunner
@@ -51,20 +49,3 @@ def test_a_line_is_understood_as_it_is_written(line: str) -> None:
     assert ran.exit_code == 0, ran.output
     names = [one.name for one in all_experiments().values() if one.guide] if "--guide" in arguments else arguments[1:]
     assert [told.split()[0] for told in ran.output.splitlines()] == names
-
-
-def test_the_script_itself_runs_them_without_an_environment_on_the_path() -> None:
-    """One start for all names: what differs between the lines is judged above."""
-    names = sorted({line.split()[-1] for line in LINES} - {"--guide"})
-    bare = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
-    ran = subprocess.run(
-        ["bash", "-c", f"{SCRIPT} run {' '.join(names)} --dry-run"],
-        cwd=ROOT,
-        env=bare,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert [told.split()[0] for told in ran.stdout.splitlines()] == names

@@ -40,16 +40,6 @@ def watched(arrivals: Arrivals, begin: Callable[[], object]) -> ArrivalRate:
     return arrivals.watch(DOCUMENTS, lambda: 0.0, begin, LIMIT_SECONDS)
 
 
-@pytest.mark.parametrize("arriving", [DOCUMENTS, 5, 0])
-def test_what_does_not_arrive_in_time_is_a_figure_and_no_error(
-    servers: BenchmarkServers, index: str, es: Elasticsearch, arriving: int
-) -> None:
-    actions = [article(number) for number in range(1, arriving + 1)]
-    found = watched(Arrivals(servers, index), lambda: helpers.bulk(es, actions, index=index))
-    assert found.missing == DOCUMENTS - arriving
-    assert found.rate > 1 / LIMIT_SECONDS if arriving else found.rate == pytest.approx(1 / LIMIT_SECONDS)
-
-
 def test_a_change_counts_when_its_comment_is_there(servers: BenchmarkServers, index: str, es: Elasticsearch) -> None:
     """Other writes of the same documents do not, nor changes of those that are not asked about."""
     helpers.bulk(es, [article(number, 1, 2) for number in range(1, DOCUMENTS + 3)], index=index)
@@ -78,17 +68,3 @@ def test_a_side_that_does_not_follow_is_named_and_ends_no_run(
     assert result.notes == [f"{OURS}: did not follow within 2 s"]
     assert result.median(f"{OURS}: rate") == 1 / peers_joined.LIMIT_SECONDS
     assert result.median(f"{OURS}: p50") == peers_joined.LIMIT_SECONDS * 1000
-
-
-@pytest.mark.release("judges a benchmark and not the program")
-def test_a_side_that_stops_following_is_named_with_the_figures_that_it_has(
-    servers: BenchmarkServers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that does nothing has the least CPU, which would be a figure in its favour."""
-    monkeypatch.setattr(peers_joined, "LIMIT_SECONDS", 1.0)
-    monkeypatch.setattr(Joined, "_change_all", lambda self, url: None)
-    result = BenchmarkResult("peers", smoke=False)
-    Joined(servers, servers, result, DOCUMENTS, 3, lambda: None).side(OURS)
-    assert result.notes == [f"{OURS}: did not follow {DOCUMENTS} of {DOCUMENTS} changes within 1 s"]
-    assert (result.median(f"{OURS}: rate"), result.median(f"{OURS}: CPU")) == (1.0, 1e6)
-    assert result.median(f"{OURS}: p50") not in (0.0, 1_000.0)  # measured

@@ -13,7 +13,6 @@ import pytest
 from bench.__main__ import MORE, NAMES
 from outbox.embedded.products import release_of
 from tests.fixtures.servers import PRODUCT
-from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 # peers installs PGSync and redis from outside, profile needs to trace a process, the matrix is nine times the drain,
@@ -61,10 +60,3 @@ def test_a_benchmark_runs_small_and_writes_what_it_found(name: str, runs: dict[s
     assert all(series["values"] for series in found["series"])
     product = release_of(os.environ.get(PRODUCT) or "elasticsearch").product.name
     assert {"python", "postgresql", product} <= set(found["versions"])
-
-
-def test_an_unknown_benchmark_is_refused_before_a_server_starts() -> None:
-    command = [sys.executable, "-m", "bench", "nonsense"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
-    assert ran.returncode == 2
-    assert "unknown: nonsense" in ran.stderr.replace("\n", " ")
