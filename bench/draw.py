@@ -1,7 +1,6 @@
-"""`python -m bench.draw`: the newest full result of each benchmark into docs/performance/, its table and its picture.
+"""`python -m bench.draw`: the newest full result of each benchmark into docs/performance/, and its bars into the pages.
 
-People write the words of docs/performance.md (the summary), docs/performance-history.md (each benchmark) and
-docs/scaling.md (the bars of one); only what stands between their marks is replaced.
+People write the words of docs/performance.md and docs/scaling.md; only what stands between their marks is replaced.
 """
 
 import json
@@ -13,10 +12,9 @@ from bench.__main__ import MORE, NAMES
 from bench.plan import KEPT, Found
 from bench.plan import results as full_results
 from bench.result import RESULTS
-from bench.svg import bars, curves, icicle
+from bench.svg import curves, icicle
 
-SUMMARY, SECTIONS = Path("docs/performance.md"), Path("docs/performance-history.md")
-SCALING = Path("docs/scaling.md")
+PAGES = (Path("docs/performance.md"), Path("docs/scaling.md"))
 MARK = re.compile(r"<!-- figures: (\w+) -->.*?<!-- end of figures -->", re.DOTALL)
 NOT_YET = "*No full run yet.*"
 
@@ -47,19 +45,21 @@ def redraw(page: str, found: dict[str, Found]) -> str:
 
 
 def _figures(mark: str, found: dict[str, Found]) -> str:
-    """`summary`, `summary_of_NAME` (the bars of one benchmark) or `NAME` (all that was measured)."""
+    """`summary`, `summary_of_NAME` (the bars of one benchmark), `picture_of_NAME` or `NAME` (all that was measured)."""
     if mark == "summary":
         return summary(found)
-    name = mark.removeprefix("summary_of_")
+    name = mark.removeprefix("summary_of_").removeprefix("picture_of_")
     if name not in found:
         return NOT_YET
-    return section(name, found[name]) if name == mark else summary({name: found[name]})
+    if mark.startswith("picture_of_"):
+        return f"![{name}](performance/{name}.svg)"
+    return section(found[name]) if name == mark else summary({name: found[name]})
 
 
 def summary(found: dict[str, Found]) -> str:
     """Every bar of every benchmark in one table."""
     rows = [
-        f"| [`{name}`]({SECTIONS.name}#{name}) | {bar['name']} | {result.get('documents', '')} | {_found(bar)}"
+        f"| [`{name}`](performance/{name}.json) | {bar['name']} | {result.get('documents', '')} | {_found(bar)}"
         f" | {_limit(bar, 'first')} | {_limit(bar, 'goal')} | {bar['verdict']} |"
         for name, result in found.items()
         for bar in result["bars"]
@@ -80,13 +80,12 @@ def _limit(bar: Found, which: str) -> str:
     return f"{'at most' if bar['most'] else 'at least'} {bar[which]:g}"
 
 
-def section(name: str, result: Found) -> str:
+def section(result: Found) -> str:
     rows = [f"| {s['name']} | {number(s['median'])} | {s['unit']} | {_spread(s)} |" for s in result["series"]]
     about = f"{result['at'][:10]}, commit {result['commit']}; {_settings(result['settings'])}; {_versions(result)}."
-    picture = f"![{name}](performance/{name}.svg)\n\n" if name in PICTURES else ""
     notes = "".join(f"\n- {note}" for note in result["notes"])
     table = "\n".join(["| | median | | spread |", "|---|---|---|---|", *rows])
-    return f"{picture}{table}\n\n{about}{notes}"
+    return f"{table}\n\n{about}{notes}"
 
 
 def _spread(series: Found) -> str:
@@ -111,44 +110,6 @@ def number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
 
 
-def _of_unit(result: Found, *units: str) -> list[tuple[str, float, str]]:
-    return [
-        (s["name"], s["median"], f"{number(s['median'])} {s['unit']}") for s in result["series"] if s["unit"] in units
-    ]
-
-
-def _rates(result: Found) -> str:
-    ours = "Kafka" if result["benchmark"] == "kafka" else "outbox"
-    return bars(result["benchmark"], _of_unit(result, "docs/s", "events/s", "inserts/s"), ours=ours)
-
-
-def _times(result: Found) -> str:
-    return bars(f"{result['benchmark']}: milliseconds", _of_unit(result, "ms"), ours="outbox")
-
-
-def _pages(result: Found) -> str:
-    rows = _of_unit(result, "ms p95")
-    bar = result["bars"][0]
-    return bars("p95 of every page and call, ms", rows, marks={"first bar": bar["first"], "goal": bar["goal"]})
-
-
-def _ratios(result: Found) -> str:
-    rows = [(name.removesuffix(": ratio"), value, text) for name, value, text in _ratio_rows(result)]
-    return bars("events per second as a share of raw _bulk", rows, marks={"first bar": 0.5, "goal": 0.7})
-
-
-def _ratio_rows(result: Found) -> list[tuple[str, float, str]]:
-    return [(s["name"], s["median"], number(s["median"])) for s in result["series"] if s["name"].endswith("ratio")]
-
-
-def _peers(result: Found) -> str:
-    return bars("documents per second, the same documents in the same run", _of_unit(result, "docs/s"), ours="outbox")
-
-
-def _requests(result: Found) -> str:
-    return bars("requests to Elasticsearch around an outage", _of_unit(result, "a second", "requests"), ours="after")
-
-
 _AT_RATE = re.compile(r"(?P<way>\w+), (?P<rate>[\d,]+) per second: (?P<which>p50|p99|p99\.9)$")
 
 
@@ -165,16 +126,7 @@ def _profile(result: Found) -> str:
     return icicle("Where the daemon's interpreter is while it drains", result["settings"]["tree"])
 
 
-PICTURES: dict[str, Callable[[Found], str]] = {
-    **dict.fromkeys(("drain", "flat", "pinned", "producer", "verify", "kafka"), _rates),
-    "latency": _times,
-    "console": _pages,
-    "drain_matrix": _ratios,
-    "peers": _peers,
-    "herd": _requests,
-    "profile": _profile,
-    "latency_at": _late,
-}
+PICTURES: dict[str, Callable[[Found], str]] = {"profile": _profile, "latency_at": _late}
 
 
 def main() -> None:
@@ -182,7 +134,7 @@ def main() -> None:
     for name, result in found.items():
         if name in PICTURES:
             (KEPT / f"{name}.svg").write_text(PICTURES[name](result))
-    for page in (SUMMARY, SECTIONS, SCALING):
+    for page in PAGES:
         page.write_text(redraw(page.read_text(), found))
     print(f"drawn: {', '.join(found) or 'nothing: there is no full run in build/bench'}")
 

@@ -5,42 +5,18 @@ from html import escape
 from math import ceil, floor, log10
 from typing import Any
 
-WIDTH, LABEL, ROW, TOP = 900, 300, 26, 40
+WIDTH, TOP = 900, 40
 LEFT, RIGHT, PLOT = 60, 190, 300  # of a curve's plot: its margins and its height
 COLOURS = ("#2f6fab", "#c26a1b", "#2e7d4f", "#8a4fa3", "#b5391f", "#5b6472")
 STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #1f2430 } .quiet { fill: #5b6472; font-size: 12px }
-.bar { fill: #2f6fab } .other { fill: #9aa5b1 }
-.mark { stroke: #b5391f; stroke-width: 2 } .goal { stroke: #2e7d4f; stroke-width: 2 }
 .flame { stroke: #fff; stroke-width: 1 } .curve { fill: none; stroke-width: 2 } .grid { stroke: #9aa5b1; opacity: 0.4 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6e9ee } .quiet { fill: #a3adba } .bar { fill: #6ea8dc } .other { fill: #5b6673 }
+  text { fill: #e6e9ee } .quiet { fill: #a3adba }
   .flame { stroke: #111 }
-  .mark { stroke: #ff8a70 } .goal { stroke: #7fce9f } .flame + text { fill: #111 }
+  .flame + text { fill: #111 }
 }
 </style>"""
-
-
-def bars(
-    title: str, rows: Sequence[tuple[str, float, str]], *, ours: str = "", marks: Mapping[str, float] | None = None
-) -> str:
-    """Horizontal bars: (name, value, value as text). `marks`: `first bar` and `goal` as lines across."""
-    most = max([value for _, value, _ in rows] + list((marks or {}).values()) + [1e-9]) * 1.15
-    room = WIDTH - LABEL - 20
-    height = TOP + ROW * len(rows) + (24 if marks else 8)
-    parts = [_head(height, title)]
-    for number, (name, value, text) in enumerate(rows):
-        y = TOP + number * ROW
-        kind = "bar" if not ours or ours in name else "other"
-        wide = max(1.0, value / most * room)
-        parts.append(f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
-        parts.append(f'<rect class="{kind}" x="{LABEL}" y="{y + 3}" width="{wide:.1f}" height="{ROW - 8}" rx="2"/>')
-        parts.append(f'<text class="quiet" x="{LABEL + wide + 6:.1f}" y="{y + 15}">{escape(text)}</text>')
-    for mark, value in (marks or {}).items():
-        x, kind = LABEL + value / most * room, "goal" if mark == "goal" else "mark"
-        parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 4}" y2="{height - 20}"/>')
-        parts.append(f'<text class="quiet" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{mark} {value:g}</text>')
-    return "\n".join([*parts, "</svg>\n"])
 
 
 def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], *, across: str) -> str:

@@ -1,8 +1,6 @@
 """What scripts/test does when a test hangs or its process dies: it ends with a verdict. Scratch tests, real pytest."""
 
-import os
 import re
-import signal
 import subprocess
 import sys
 import textwrap
@@ -117,30 +115,3 @@ def test_the_limit_of_the_whole_run_prints_all_stacks_and_leaves_nothing_running
     assert re.search(r"running when it ended: .*test_starts_something_and_waits", output), output
     assert re.search(r"\b2 of 2 tests were not run", output), output
     eventually(lambda: not psutil.pid_exists(int(child.read_text())), what="the end of what the test had started")
-
-
-@pytest.mark.release("judges the tests and not the program")
-def test_one_ctrl_c_ends_the_run_and_what_it_had_started(tmp_path: Path) -> None:
-    """It reaches pytest twice: from the terminal, and from `timeout`, which passes it on."""
-    waiting, ended = tmp_path / "waiting", tmp_path / "ended"
-    cleanup = f"""
-def pytest_unconfigure(config):
-    import pathlib, time
-    if not hasattr(config, "workerinput"):
-        time.sleep(1)
-        pathlib.Path({str(ended)!r}).touch()
-"""
-    hanging = f"""
-        import pathlib, time
-        def test_waits():
-            pathlib.Path({str(waiting)!r}).touch()
-            time.sleep(600)
-        def test_never_reached(): pass
-    """
-    started = start(tmp_path, {"conftest.py": PLUGINS + cleanup, "test_a.py": hanging})
-    eventually(waiting.exists, what="the test that waits")
-    os.killpg(started.pid, signal.SIGINT)
-    output, _ = started.communicate()
-    assert started.returncode != 0, output
-    assert "KeyboardInterrupt" in output
-    assert ended.exists(), output

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bench import plan
-from bench.__main__ import MORE, NAMES
 from bench.result import RESULTS
 
 
@@ -59,7 +58,3 @@ def test_a_change_of_the_program_or_of_the_benchmark_asks_for_a_new_run(checkout
 def test_a_result_that_proves_nothing_about_this_program_does_not_count(checkout: Path, other: dict[str, Any]) -> None:
     kept("drain", **other)
     assert plan.missing(["drain"]) == ["drain"]
-
-
-def test_every_benchmark_has_an_estimate() -> None:
-    assert set(plan.MINUTES) == set(NAMES + MORE)

@@ -11,7 +11,7 @@ from outbox.config.load import known_names
 from outbox.config.settings import VARIABLES
 from outbox.embedded.pins import DEBEZIUM, KAFKA_VERSION
 from outbox.kafka.connector import LARGEST_RECORD_BYTES, TOPIC, ConnectorPlan, configuration, properties
-from tests.fixtures.deployment import DEPLOY, ROOT, read_all_yaml, read_yaml, settings_in, unit_file
+from tests.fixtures.deployment import DEPLOY, ROOT, read_all_yaml, read_yaml
 from tests.fixtures.kustomize import build, containers, pod_spec
 
 BELOW: Any = read_yaml(ROOT / "docker-compose.infra.yml")["services"]
@@ -120,26 +120,4 @@ def test_keda_asks_for_the_group_and_topic_that_the_pods_read_as_a_user_of_its_o
     assert secret["stringData"]["kafka_password"] not in others
 
 
-def test_keda_starts_no_pod_that_would_get_no_partition() -> None:
-    [scaled] = [resource for resource in BUILT if resource["kind"] == "ScaledObject"]
-    partitions = read_yaml(KAFKA / "connector.example.yaml")["spec"]["config"]["topic.creation.default.partitions"]
-    lanes = int(CONFIG.get("OUTBOX_CONCURRENCY", VARIABLES["OUTBOX_CONCURRENCY"].default))
-    assert scaled["spec"]["maxReplicaCount"] * lanes <= int(partitions)
-    assert scaled["spec"]["minReplicaCount"] >= 1
-    [deployment] = [r for r in BUILT if r["kind"] == "Deployment" and r["metadata"]["name"] == "outbox-projector"]
-    assert "replicas" not in deployment["spec"]
-
-
 # systemd
-
-
-def test_the_unit_of_connect_reads_its_files_in_one_place_and_keeps_its_position() -> None:
-    service = unit_file(UNIT)["Service"]
-    told = dict(service)
-    assert told["DynamicUser"] == "yes"
-    assert told["StateDirectory"] == "outbox-connect"
-    assert all(word.startswith("/etc/outbox/connect/") for word in told["ExecStart"].split()[1:])
-    assert not [name for name in settings_in(service) if name in known_names()]
-    page = (DEPLOY / "README.md").read_text()
-    named = ("/etc/outbox/connect`", told["SupplementaryGroups"], "kafka.env.example", "kafka/outbox-connect.service")
-    assert [name for name in named if name not in page] == []

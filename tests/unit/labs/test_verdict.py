@@ -13,12 +13,8 @@ from labs.invariants import (
     LEGAL,
     converged,
     legal_steps,
-    nothing_lost,
-    nothing_made_up,
     one_holder,
-    one_lease,
 )
-from labs.record import Record
 from labs.verdict import FAIL, INCONCLUSIVE, PASS, judge
 from outbox.policy.event import TRANSITIONS
 from tests.unit.labs.made_record import made_record, row, step
@@ -119,28 +115,8 @@ def test_a_reclaim_before_the_lease_is_over_is_found(by: dict[str, str], tmp_pat
     assert holding(claim, back | {"lease_left": -0.1}, folder=tmp_path)[0] is True
 
 
-def test_a_claim_of_a_row_that_is_held_is_found(tmp_path: Path) -> None:
-    claim, second = step("e1", "pending", "processing"), step("e1", "processing", "processing", 2, new_token="t-w2")
-    found = one_lease(made_record(tmp_path, steps=[claim, second]))
-    assert (found.ok, found.observed) == (False, "2 claims, 1 of a row that was held")
-
-
-def test_an_event_that_no_producer_wrote_is_found(tmp_path: Path) -> None:
-    found = nothing_made_up(made_record(tmp_path, rows=[row("e1"), row("e2"), row("e3")]))
-    assert (found.ok, found.observed) == (False, "1 events and 0 of 2 documents that nobody wrote")
-
-
 def test_the_legal_steps_are_those_of_the_product_and_the_two_of_prune() -> None:
     """A row that is stored again by a Kafka record is none of them: labs write each event once."""
     steps = (step for step in TRANSITIONS if step.by != "reopen")
     product = {(str(transition.source), str(transition.target)) for transition in steps}
     assert product | {("done", None), ("discarded", None)} == LEGAL
-
-
-def test_an_insert_without_an_answer_counts_only_if_its_row_is_there(tmp_path: Path) -> None:
-    record = made_record(tmp_path)
-    lines = (tmp_path / "ledger.ndjson").read_text().replace('"committed": true', '"committed": false')
-    (tmp_path / "ledger.ndjson").write_text(lines.replace('"id": "e2"', '"id": "never"'))
-    assert [entry.id for entry in Record(tmp_path).committed] == ["e1"]
-    assert nothing_lost(Record(tmp_path)).ok
-    assert record.seconds == 8.0

@@ -335,21 +335,6 @@ def test_what_bit_after_the_storm_is_distinguished(tmp_path: Path) -> None:
     assert "| bit in the storm | after it |" in report.markdown(verdict, about | ABOUT)
 
 
-def test_a_run_on_opensearch_has_a_record_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    about, files = history()
-    about |= {name: value for name, value in ABOUT.items() if name != "elasticsearch"}
-    written(tmp_path / "run", about | {"opensearch": "2.19.6", "minutes": 2, "rate": 50}, files)
-    page = tmp_path / "page.md"
-    page.write_text(command.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    before = page.read_text(encoding="utf-8").split("<!-- /nemesis -->")[0]
-    monkeypatch.setattr(command, "ARCHIVES", tmp_path)
-    assert command.main(["--judge", str(tmp_path / "run"), "--record", str(page), "--archive"]) == 0
-    told = page.read_text(encoding="utf-8")
-    assert told.startswith(before)  # Elasticsearch's record stays
-    assert "OpenSearch 2.19.6" in told.split("<!-- nemesis-opensearch:")[1].split("<!-- /nemesis-opensearch -->")[0]
-    assert (tmp_path / "nemesis-opensearch.tar.xz").exists()
-
-
 def test_a_composed_run_is_one_row_of_a_table_and_replaces_that_of_its_seed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- nemesis-wide: written by scripts/nemesis --record -->\n\n<!-- /nemesis-wide -->\nrest\n")

@@ -72,14 +72,6 @@ def test_all_missing_packages_are_named_in_one_message(checkout: Path, tmp_path:
     assert done.stderr == "Missing programs. On Debian, as root: apt-get install jq postgresql\n"
 
 
-def test_the_labs_without_their_packages_say_which_script_brings_them() -> None:
-    """As after scripts/run alone: no yaml."""
-    code = "import sys, runpy; sys.modules['yaml'] = None; runpy.run_module('labs', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code, "list"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr == "labs: the package yaml is not installed here; run scripts/lab instead\n"
-
-
 # A Python that has none of the packages: -S leaves site-packages out, -I what the environment adds.
 GUIDED = ["search_outbox_worker.py", "search_outbox_replay_failed.py", "load_generate_blocks.py"]
 BARE = [sys.executable, "-I", "-S"]
@@ -113,13 +105,3 @@ def test_a_script_of_the_guide_without_an_environment_says_in_one_line_what_make
     [line] = ended.stderr.splitlines()
     assert line.startswith(f"{script}: the package ")
     assert line.endswith(" is missing; run scripts/devtest_db_5435_start.sh, which makes a .venv that has it")
-
-
-@pytest.mark.parametrize("script", GUIDED)
-def test_a_script_of_the_guide_goes_on_in_the_environment_of_its_checkout(scripts: Path, script: str) -> None:
-    python = scripts / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\necho "went on with $*"\n')
-    python.chmod(0o755)
-    ended = started(scripts, script, "--limit", "1 2")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"went on with scripts/{script} --limit 1 2\n", "")

@@ -32,13 +32,6 @@ def test_every_action_is_pinned_by_its_commit() -> None:
     assert [use for use in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", use)] == []
 
 
-def test_hooks_are_local_and_run_the_checks_of_scripts_check() -> None:
-    repos = read_yaml(ROOT / ".pre-commit-config.yaml")["repos"]
-    assert [repo["repo"] for repo in repos] == ["local"]
-    steps = (ROOT / "scripts" / "steps.sh").read_text()
-    assert [hook["entry"] for hook in repos[0]["hooks"] if hook["entry"] not in steps] == []
-
-
 def test_the_version_is_written_once() -> None:
     """Outside of what tests compare with it: the images of the deployment files and the API's schema."""
     pyproject = (ROOT / "pyproject.toml").read_text()
