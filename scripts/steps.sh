@@ -17,8 +17,8 @@ step() {
   step_lines+=("$(printf '%-7s %s (%s s)' "$verdict" "$name" "$((SECONDS - began))")")
 }
 
-# beside NAME COMMAND...: starts it in the background; `ended NAME`, as a later step, waits for it and prints its output. For
-# commands that mostly wait for the network. It does not outlive the script.
+# beside NAME COMMAND...: starts it in the background; `ended NAME`, as a later step, waits for it and prints its output. It does
+# not outlive the script.
 beside() {
   local name=$1
   shift
@@ -140,8 +140,9 @@ on_opensearch=(
   tests/integration/test_{bad_input,rebuild,red_shard,refresh,repair,several_nodes,verify}.py
   tests/acceptance/test_secured_opensearch.py
 )
+# Two processes: another one costs more to start than these few files take.
 run_tests_on_opensearch() {
-  OUTBOX_TEST_PRODUCT=opensearch-2 tested "${test_options[@]}" --durations 10 "$@"
+  OUTBOX_TEST_PRODUCT=opensearch-2 tested "${test_options[@]}" -n 2 --durations 10 "$@"
 }
 
 # Sets cpu_seconds to user + sys of this script and of all that it has waited for. Unlike the minutes it does not depend on what

@@ -6,6 +6,6 @@ supply_tools() {
   [[ $(cat .venv-supply/.installed 2>/dev/null) == "$stamp" ]] && return
   say "installing the packages of requirements/supply.txt (once)"
   "$(find_python)" -m venv --clear .venv-supply
-  .venv-supply/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements/supply.txt >&2
+  .venv-supply/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --no-compile --require-hashes -r requirements/supply.txt >&2
   printf '%s' "$stamp" > .venv-supply/.installed
 }

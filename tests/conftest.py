@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,14 @@ FOREIGN = "elasticsearch" if os.environ.get(PRODUCT, "").startswith("opensearch"
 
 
 def layer_of(item: pytest.Item) -> str:
-    folder = item.path.relative_to(TESTS).parts[0]
+    return _layer(item.path)
+
+
+@cache
+def _layer(file: Path) -> str:
+    folder = file.relative_to(TESTS).parts[0]
     if folder not in LAYERS:
-        raise pytest.UsageError(f"{item.path} is in no layer; move it into one of {', '.join(LAYERS)}")
+        raise pytest.UsageError(f"{file} is in no layer; move it into one of {', '.join(LAYERS)}")
     return folder
 
 
