@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +17,12 @@ from outbox import __version__
 from outbox.app.chores import chores
 from outbox.app.desk import backlog_of
 from outbox.config import Settings
+from outbox.daemon.brake import Brake
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
 from outbox.daemon.declarations import Declarations
 from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.higher_version import HigherVersions
-from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway, wake_one
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
@@ -40,7 +41,7 @@ from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
 from outbox.policy.outcome import Failure
 from outbox.policy.projection import Projects
-from outbox.policy.settle import RetryPolicy
+from outbox.policy.settle import Judge, RetryPolicy
 from outbox.reindex.second_target import SecondTarget, StreamTarget
 from outbox.reindex.tables import PostgresMirrors, PostgresVerifications
 from outbox.sink.client import connect as connect_elastic
@@ -206,6 +207,7 @@ class Wiring:
         self.sink = ElasticSink(self.elastic, settings.batch.bytes, self.limits.items, self.announce)
         self.events, self.beats = self._events(pools.lanes), self._events(pools.heartbeat)
         self.kinds = _kinds(settings)
+        self.brake = Brake(self.announce, clock)
         self.underway = Underway(clock)
 
     def lifecycle(self, stop: Stop, *, once: bool, patient: bool) -> Lifecycle:
@@ -259,7 +261,7 @@ class Wiring:
             leases=self.leases,
             addressing=Addressing(settings.naming),
             judge=self.judge,
-            lookups=Lookups(events, self.documents, self.announce, clock),
+            lookups=Lookups(events, self.documents, self.announce, clock, self.brake),
             higher=HigherVersions(events, self.announce),
             fanouts=Fanouts(PostgresFanouts(self.pools.documents), self.judge, self.announce),
             gate=self.gate,
@@ -323,7 +325,7 @@ class Wiring:
             controls=desk.controls,
             version_known=desk.version_known,
             gate=self.gate,
-            let_fail=self._let_fail,
+            let_fail=self.brake.let_fail,
             ahead=self.projector.higher.ahead,
             kinds=self.kinds,
             open_types=_open_types(settings, self.events),
@@ -363,7 +365,7 @@ class Wiring:
 
     @cached_property
     def judge(self) -> Judge:
-        return Judge(_retry(self.settings), self.announce, clock)
+        return Judge(_retry(self.settings), self.brake.admits, random.random)
 
     @cached_property
     def gate(self) -> PauseGate:
@@ -393,10 +395,6 @@ class Wiring:
             watch.tend()
         if self.stream is not None:
             self.stream.tend()
-
-    def _let_fail(self, chosen: frozenset[str]) -> None:
-        self.judge.let_fail(chosen)
-        self.projector.lookups.let_fail(chosen)
 
 
 def _enrolment(

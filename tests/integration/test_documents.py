@@ -7,10 +7,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from outbox.daemon.brake import WINDOW_SECONDS
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import BrakeOff, BrakeOn, SinkPaused, SinkResumed
-from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS
 from outbox.policy.document import BATCH_BYTES
+from outbox.policy.settle import HOLD_SECONDS
 from outbox.store.documents import ViewDocuments, asking_for
 from outbox.store.queries import queries
 from tests.fixtures.events import Time
@@ -377,7 +378,7 @@ def test_when_most_lookups_find_no_row_nothing_is_deleted_and_the_alarm_is_raise
     assert {articles.queue.row(id).status for id in asked} == {"done"}
     assert len(articles.sink.documents) == 61
     articles.clock.passes(HOLD_SECONDS + 1)
-    articles.worker.projector.lookups.let_fail(frozenset())
+    articles.worker.projector.brake.let_fail(frozenset())
     assert [fact.held for fact in articles.worker.of(BrakeOff)] == [120]
 
 
@@ -388,7 +389,7 @@ def test_an_operator_who_has_checked_lets_the_deletes_through(articles: Articles
         articles.ask(f"00000000-0000-0000-0000-{number:012}")
     articles.worker.run()
     assert articles.queue.counts() == {"pending": 120}
-    articles.worker.projector.lookups.let_fail(frozenset({"lookups_without_a_row:article"}))
+    articles.worker.projector.brake.let_fail(frozenset({"lookups_without_a_row:article"}))
     articles.queue.make_due()
     articles.worker.run()
     assert articles.queue.counts() == {"done": 120}

@@ -8,7 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.daemon import declarations, view_trust
+from outbox.daemon import brake, declarations
+from outbox.facts import BrakeOn
 from outbox.policy.document import BATCH_BYTES
 from outbox.ports import BulkAction, WriteReport
 from outbox.sink.bulk import Encoded
@@ -123,13 +124,13 @@ def test_types_that_are_held_back_by_their_brakes_are_sampled_together(
     worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
     with counted(monkeypatch) as statements:
         worker.run(480)
-    assert worker.projector.lookups.brakes.keys() == {f"type {n}" for n in range(1, 9)}
+    assert {fact.fingerprint for fact in worker.of(BrakeOn)} == {f"lookups_without_a_row:type {n}" for n in range(1, 9)}
     assert sum("newest" in each for each in statements.seen) == 1, "the sample of eight types is one statement"
 
 
 def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(declarations, "MOST_KNOWN", 20)
-    monkeypatch.setattr(view_trust, "MOST_FINGERPRINTS", 20)
+    monkeypatch.setattr(brake, "MOST_FINGERPRINTS", 20)
     queue.connection.execute(
         "create view search_documents as select 'type ' || g as entity_type, 'e' as entity_id, '{}'::json as document"
         " from generate_series(1, 200) g"
@@ -139,7 +140,7 @@ def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypa
     for _ in range(10):
         worker.run(10)
     assert len(worker.projector.declarations._known[1]) <= 30
-    assert len(worker.projector.lookups.brakes) <= 20
+    assert len(worker.brake._tracks) <= 20
 
 
 class Keeping(MemorySink):
