@@ -32,10 +32,10 @@ from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import Enrolment, Step
 from outbox.daemon.systemd import Notifier
-from outbox.daemon.upkeep import CoverageWatch, SequenceWatch, Upkeep, VerificationNews
+from outbox.daemon.upkeep import NEWS_SECONDS, SEQUENCE_SECONDS, UNATTACHED_SECONDS, News, Rarely, Upkeep
 from outbox.daemon.view_trust import Lookups
 from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown, SchemaMismatch
-from outbox.facts import Announcer, SchemaChecked, VersionRaised
+from outbox.facts import Announcer, SchemaChecked
 from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
@@ -69,8 +69,6 @@ from outbox.telemetry.rollup import Rollup
 from outbox.web.health import HealthState
 
 if TYPE_CHECKING:
-    from psycopg import Connection
-
     from outbox.kafka.stream_lanes import Streaming
 
 clock = time.monotonic
@@ -372,7 +370,7 @@ class Wiring:
         return PauseGate(self.announce, clock, self._probe)
 
     @cached_property
-    def watches(self) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
+    def watches(self) -> tuple[Rarely, ...]:
         return _watches(self.settings, self.pools, self.announce)
 
     def _events(self, pool: Database) -> PostgresEvents:
@@ -413,25 +411,19 @@ def _enrolment(
     )
 
 
-def _watches(
-    settings: Settings, pools: Pools, announce: Announcer
-) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
+def _watches(settings: Settings, pools: Pools, announce: Announcer) -> tuple[Rarely, ...]:
     """What upkeep checks now and then. The first is also checked before the first claim."""
-    actor = Actor(settings.worker.id, Source.DAEMON)
-    sequence = SequenceWatch(lambda: catch_up(pools.chores, actor), announce, clock)
-
-    def to_other_server(connection: Connection[Any]) -> None:
-        """Before the first claim there: what is written under a number that was given out before would be lost."""
-        if (raised := catch_up_on(connection, actor)) is not None:
-            announce(VersionRaised(*raised))
-
+    actor, news = Actor(settings.worker.id, Source.DAEMON), News(announce)
     for pool in (pools.lanes, pools.documents):  # one claims, the other draws
-        pool.on_other_server = to_other_server
-    coverage = PostgresCoverage(pools.chores, settings.documents)
-    unattached = CoverageWatch(settings.documents, coverage.forgotten, announce, clock)
-    verifications = PostgresVerifications(pools.chores)
-    news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
-    return sequence, unattached, news
+        # Before the first claim there: what is written under a number that was given out before would be lost.
+        pool.on_other_server = lambda connection: news.versions(catch_up_on(connection, actor))
+    coverage, verifications = PostgresCoverage(pools.chores, settings.documents), PostgresVerifications(pools.chores)
+    targets = settings.elastic.targets
+    return (
+        Rarely(SEQUENCE_SECONDS, lambda: news.versions(catch_up(pools.chores, actor)), clock),
+        Rarely(UNATTACHED_SECONDS, lambda: news.coverage(settings.documents, coverage.forgotten), clock),
+        Rarely(NEWS_SECONDS, lambda: news.verification(verifications.last_finished(targets)), clock),
+    )
 
 
 def _retry(settings: Settings) -> RetryPolicy:

@@ -25,8 +25,8 @@ BOOT_CLOCK = {"Claimer", "Declarations", "Leases", "SecondTarget", "SourceTime"}
 # What measures how long something took or waits for its turn, here, while the machine is awake.
 OTHER_CLOCK = {
     "BacklogSampler", "Beats", "Debounced", "ElasticSink", "Health", "Brake", "Lane", "Lookups", "Orders",
-    "Partitions", "PauseGate", "Pruner", "Reclaimer", "ReplayChore", "SequenceWatch", "StreamReader", "Suspects",
-    "CoverageWatch", "Targets", "Underway", "Upkeep", "VerificationNews", "ViewDocuments", "_PacedQuery",
+    "Partitions", "PauseGate", "Pruner", "Reclaimer", "Rarely", "ReplayChore", "StreamReader", "Suspects",
+    "Targets", "Underway", "Upkeep", "ViewDocuments", "_PacedQuery",
 }  # fmt: skip
 
 

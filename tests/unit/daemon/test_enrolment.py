@@ -105,8 +105,9 @@ def test_a_holder_that_beats_meanwhile_keeps_its_id() -> None:
 
 
 def test_the_same_process_twice_on_one_host_keeps_its_id_too() -> None:
+    start = uuid4()
     with pytest.raises(WorkerIdTaken):
-        enter(*(holder(uuid4(), socket.gethostname(), os.getpid(), silent) for silent in (0.9, 0.1)))
+        enter(*(holder(start, socket.gethostname(), os.getpid(), silent) for silent in (0.9, 0.1)))
 
 
 def test_a_stop_ends_the_wait() -> None:

@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
-from outbox.daemon.gate import Control, PauseGate
+from outbox.daemon.gate import PauseGate
 from outbox.facts import Fact, OperatorPaused, OperatorResumed, SinkPaused, SinkResumed
 from outbox.policy.outcome import Failure, Reason
+from outbox.ports import ControlRow
 from tests.fixtures.events import Time
 
 
@@ -95,8 +96,12 @@ def test_a_lane_that_may_not_claim_rests_until_the_next_probe_and_never_over_a_s
     assert bench.gate.wait_seconds() == 0.05
 
 
+def pause(scope: str, by: str, reason: str) -> ControlRow:
+    return ControlRow(scope, "pause", by, reason)
+
+
 def test_pauses_by_operators_are_obeyed_and_each_change_is_announced_once(bench: Bench) -> None:
-    everything, one = Control("*", "ann", "upgrade"), Control("type:article", "bob", "flood")
+    everything, one = pause("*", "ann", "upgrade"), pause("type:article", "bob", "flood")
     for controls in ([], [everything], [everything, one], [one], []):
         for _ in range(2):
             bench.gate.obey(controls)
@@ -109,8 +114,8 @@ def test_pauses_by_operators_are_obeyed_and_each_change_is_announced_once(bench:
 
 
 def test_a_pause_of_one_type_does_not_stop_everything(bench: Bench) -> None:
-    bench.gate.obey([Control("type:article", "bob", "flood")])
+    bench.gate.obey([pause("type:article", "bob", "flood")])
     assert not bench.gate.stopped_by_operator()
     assert bench.gate.types_stopped_by_operator() == {"article"}
-    bench.gate.obey([Control("*", "bob", "flood")])
+    bench.gate.obey([pause("*", "bob", "flood")])
     assert bench.gate.stopped_by_operator()

@@ -19,7 +19,7 @@ from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import BulkAction, ClaimOrder, NewerDelete, Settled, WriteReport
+from outbox.ports import BulkAction, ClaimOrder, ControlRow, NewerDelete, Settled, WriteReport
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import INDEX, InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -249,10 +249,8 @@ def test_a_bug_is_said_and_does_not_end_the_lane(memory: Memory) -> None:
 
 
 def test_an_operators_pause_stops_all_claims(memory: Memory) -> None:
-    from outbox.daemon.gate import Control
-
     memory.produce(1)
-    memory.gate.obey([Control("*", "ann", "upgrade")])
+    memory.gate.obey([ControlRow("*", "pause", "ann", "upgrade")])
     assert memory.lane.step() == 0.5
     assert memory.statuses() == {"pending"}
     memory.gate.obey([])
