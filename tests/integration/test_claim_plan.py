@@ -143,13 +143,6 @@ def test_a_claim_touches_blocks_in_proportion_to_its_batch(big: EventTable, limi
 
 
 @BOTH
-def test_a_claim_from_the_floor_uses_the_same_index(big: EventTable, generic: bool) -> None:
-    plan = explain(big, "claim", generic, limit=100, retry_limit=50, floor=DONE)
-    assert plan.indexes == {"fresh_idx", "retry_idx"}
-    assert plan.blocks < SOME_BLOCKS + BLOCKS_A_ROW * 100
-
-
-@BOTH
 def test_a_claim_of_a_type_walks_the_twins_and_filters_nobody_else_out(big: EventTable, generic: bool) -> None:
     plan = explain(big, "claim_of_type", generic, limit=100, retry_limit=50, floor=0, entity_type="author")
     assert plan.kinds <= {"Index Scan", "Tid Scan"}
@@ -226,17 +219,3 @@ def test_a_query_for_expired_leases_never_reads_an_event(big: EventTable, generi
     plan = explain(big, "expired_leases", generic, "workers", max_processing="600 s", limit=20)
     assert plan.scans == []
     assert plan.blocks < 100
-
-
-def test_the_store_itself_claims_a_batch_in_a_few_milliseconds(big: EventTable) -> None:
-    """Not a benchmark: a Seq Scan over a million rows would take a hundred times as long."""
-    store = big.store()
-    durations = []
-    for _ in range(10):
-        claimed = big.claim(store, limit=100)
-        assert len(claimed.events) == 100
-        durations.append(
-            big.value("select extract(epoch from clock_timestamp() - min(started_at)) from search_outbox_leases")
-        )
-        store.release(claimed.token)
-    assert sorted(durations)[5] < 0.5

@@ -12,7 +12,6 @@ from outbox.daemon import brake, declarations
 from outbox.facts import BrakeOn
 from outbox.policy.document import BATCH_BYTES
 from outbox.ports import BulkAction, WriteReport
-from outbox.sink.bulk import Encoded
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
@@ -159,12 +158,6 @@ def test_a_payload_reaches_the_sink_as_the_object_that_was_claimed(queue: EventT
     worker.projector.project(claimed, 0)
     assert len(sink.given) == 20
     assert {id(action.body) for action in sink.given} == {id(event.payload) for event in claimed.events}
-
-
-def test_encoding_keeps_bodies_as_they_are() -> None:
-    body = b'{"title": "x"}'
-    encoded = Encoded([BulkAction("i", str(n), 1, None, body) for n in range(10)])
-    assert sum(part is body for part in encoded._parts) == 10
 
 
 def test_a_batch_is_held_twice_and_not_three_times(queue: EventTable, elastic_url: str, index: str) -> None:

@@ -82,10 +82,6 @@ def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
     return enrolled(register, stop)
 
 
-def test_a_free_id_is_taken_without_a_warning() -> None:
-    assert enter() == []
-
-
 def test_a_dead_process_of_this_host_frees_its_id_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "pid_alive", lambda _: False)
     assert enter(holder(uuid4(), socket.gethostname(), 4_000_000, 0.1)) == []

@@ -65,15 +65,6 @@ def test_the_claim_from_nothing_comes_less_often_while_it_is_slow() -> None:
     assert floor.interval == 2.0
 
 
-@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(1, 2**63 - 1), min_size=1)), max_size=50))
-def test_the_floor_is_never_above_the_highest_row_that_was_claimed(steps: list[tuple[bool, list[int]]]) -> None:
-    floor, highest = Floor(), 0
-    for from_nothing, seqs in steps:
-        highest = max(highest, *seqs)
-        floor.advance(0 if from_nothing else floor.value, seqs, 0.0)
-        assert floor.value <= highest
-
-
 def test_a_seq_that_a_producer_wrote_itself_does_not_lift_the_floor_over_all_others() -> None:
     clock = Time()
     orders = Orders(clock, 3)
@@ -83,19 +74,6 @@ def test_a_seq_that_a_producer_wrote_itself_does_not_lift_the_floor_over_all_oth
     assert orders.fresh(3).floor == 5_000_000_001
     answer(orders, orders.fresh(3), 5_000_000_009)
     assert orders.fresh(3).floor == 5_000_000_009
-
-
-def test_each_type_has_a_floor_of_its_own() -> None:
-    orders = Orders(Time(), 2)
-    answer(orders, orders.fresh(2, "a"), 10, 11)
-    assert orders.fresh(2, "a").floor == 11
-    assert orders.fresh(2, "b").floor == 0
-
-
-def test_retries_do_not_lift_the_floor() -> None:
-    orders = Orders(Time(), 2)
-    answer(orders, orders.fresh(2), 900, 901, attempts=2, retried=True)
-    assert orders.fresh(2).floor == 0
 
 
 # Retries
@@ -163,15 +141,6 @@ def test_a_check_without_a_newer_delete_makes_it_young_again_unless_it_was_tried
         assert batch.too_old(drawn=False) is not trusted
         clock.passes(TRUSTED_SECONDS + 1)
         assert batch.too_old(drawn=False)
-
-
-def test_what_was_looked_up_is_as_old_as_its_read() -> None:
-    clock = Time()
-    batch = a_batch([an_event(1)], clock, -inf)
-    batch.bodies.drawn_at = clock()
-    assert not batch.too_old(drawn=True)
-    clock.passes(TRUSTED_SECONDS + 1)
-    assert batch.too_old(drawn=True)
 
 
 @pytest.mark.parametrize("age", [-1.0, -7_200.0])
