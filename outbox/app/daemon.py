@@ -38,7 +38,6 @@ from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown, Schem
 from outbox.facts import Announcer, SchemaChecked
 from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
-from outbox.policy.document import Addressing
 from outbox.policy.outcome import Failure
 from outbox.policy.projection import Projects
 from outbox.policy.settle import Judge, RetryPolicy
@@ -257,7 +256,7 @@ class Wiring:
             places=PostgresPlaces(self.pools.documents),
             sink=self.second,
             leases=self.leases,
-            addressing=Addressing(settings.naming),
+            naming=settings.naming,
             judge=self.judge,
             lookups=Lookups(events, self.documents, self.announce, clock, self.brake),
             higher=HigherVersions(events, self.announce),

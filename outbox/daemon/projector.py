@@ -37,7 +37,7 @@ from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, Warned
 from outbox.fast_path import Sendable, all_written
 from outbox.placing import PlaceBook
-from outbox.policy.document import DOCUMENT_BYTES, Addressing, Stack, coalesce
+from outbox.policy.document import DOCUMENT_BYTES, Naming, Stack, coalesce
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale
 from outbox.policy.settle import Failed, Judge, Released
@@ -58,7 +58,7 @@ class Projector:
     places: PlaceBook
     sink: Sink
     leases: Leases
-    addressing: Addressing
+    naming: Naming
     judge: Judge
     lookups: Lookups
     higher: HigherVersions
@@ -99,7 +99,7 @@ class Projector:
 
     def _prepare(self, batch: Batch) -> Portion:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
-        sendable, refused = fast_path.sort_out(self.addressing, batch.events)
+        sendable, refused = fast_path.sort_out(self.naming, batch.events)
         batch.sorted = self.declarations.sort(sendable.events)
         if refused or batch.sorted.wrong or batch.sorted.away is not None:
             sendable = self._without(sendable, refused, batch)

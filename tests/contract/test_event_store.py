@@ -107,24 +107,6 @@ def test_a_claim_takes_the_oldest_pending_rows_once_and_counts_the_attempt(table
     assert not claim(table.store).events
 
 
-def test_a_claim_brings_the_payload_as_it_was_written(table: Table) -> None:
-    text = b'{"n": 12345678901234567890, "d": 1.10,\n "d": 2}'
-    table.produce("1", payload=text)
-    (event,) = claim(table.store).events
-    assert event.payload == text
-    assert event.payload_bytes is not None
-    assert abs(event.payload_bytes - len(text)) <= 8
-
-
-def test_a_large_payload_is_left_for_later_and_loaded_by_id(table: Table) -> None:
-    text = b'{"text": "' + bytes(range(48, 123)).replace(b'"', b"").replace(b"\\", b"") * 2_000 + b'"}'
-    table.produce("1", payload=text)
-    (event,) = claim(table.store).events
-    assert event.payload is None
-    assert abs((event.payload_bytes or 0) - len(text)) <= 8
-    assert table.store.payloads([event.id]) == {event.id: text}
-
-
 def test_a_retry_is_claimed_when_it_is_due_and_not_before(table: Table) -> None:
     table.produce()
     settle(table.store, claim(table.store), RetryLater(3600.0, BUSY))

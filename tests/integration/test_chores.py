@@ -108,17 +108,6 @@ def test_checks_and_settles_keep_within_their_limits_per_pass(connection: psycop
     assert counts == [(3, 2), (5, 4), (5, 5)]
 
 
-def test_a_cancelled_batch_is_dropped_by_its_daemon(connection: psycopg.Connection, pool: Database) -> None:
-    events(connection, 4)
-    batch = orphan(connection, pool)
-    daemon = Daemon(pool, max_start_per_batch=1)
-    daemon.passes()
-    replay_desk(pool).cancel(batch.id, ALICE, "enough")
-    daemon.passes(2)
-    assert statuses(connection) == {"pending": 1, "failed": 3}
-    assert not daemon.chore._held
-
-
 def test_a_lost_database_fails_no_batch(
     connection: psycopg.Connection, pool: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,19 +152,6 @@ def test_a_claim_of_a_type_walks_the_twins_and_filters_nobody_else_out(big: Even
 
 
 @BOTH
-@pytest.mark.parametrize("entity_type", ["article", "author"])
-def test_a_claim_of_a_type_reads_past_neither_others_nor_its_own_waiting_retries(
-    big: EventTable, entity_type: str, generic: bool
-) -> None:
-    """`author` stands behind all fresh articles; `article` has fifty thousand retries that are not due."""
-    plan = explain(big, "claim_of_type", generic, limit=10, retry_limit=5, floor=0, entity_type=entity_type)
-    assert plan.blocks < SOME_BLOCKS, plan.blocks
-    highest = big.value("select max(seq) from search_outbox_events where entity_type = %s", entity_type)
-    floor = explain(big, "claim_of_type", generic, limit=10, retry_limit=5, floor=highest - 5, entity_type=entity_type)
-    assert floor.blocks < SOME_BLOCKS, floor.blocks
-
-
-@BOTH
 def test_a_query_for_suspects_that_are_not_there_costs_nothing(big: EventTable, generic: bool) -> None:
     plan = explain(big, "claim_suspects", generic, limit=50, suspects=1, suspects_most=1, entity_type=None)
     assert plan.indexes == {"suspect_idx"}

@@ -337,16 +337,6 @@ def test_an_operator_who_has_checked_lets_the_deletes_through(articles: Articles
     assert len(articles.worker.of(BrakeOff)) == 0 or articles.worker.of(BrakeOff)[0].held
 
 
-@pytest.mark.parametrize(("batch_bytes", "along"), [(8_388_608, True), (4 * 40_000, False)])
-def test_a_lookup_brings_no_more_than_a_batch_may_weigh(articles: Articles, batch_bytes: int, along: bool) -> None:
-    for _ in range(4):
-        articles.ask(articles.add(body={"text": "y" * 50_000}))
-    documents = ViewDocuments(articles.queue.pool(), "search_documents", batch_bytes=batch_bytes)
-    found = documents.load(articles.worker.claim().events)
-    assert [document.body is not None for document in found.values()] == [along] * 4
-    assert all(document.size_bytes and document.size_bytes > 50_000 for document in found.values())
-
-
 # The plan
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from outbox.app.chores import forgotten
 from outbox.config import load_settings
-from outbox.daemon.pruner import Keep, Pruner
+from outbox.daemon.pruner import Pruner
 from outbox.errors import Conflict
 from outbox.facts import Fact, TablePruned
 from outbox.ops.retention import EventRetention
@@ -251,11 +251,11 @@ class Passes:
         self.pruner = Pruner(
             self.retention.step,
             PostgresAudit(pool),
-            Keep(**keep),
             interval_seconds=60,
             announce=self.facts.append,
             clock=lambda: self.now,
             worker="w1",
+            **keep,
         )
 
     def run(self, after: float = 0.0) -> list[TablePruned]:

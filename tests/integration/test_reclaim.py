@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from outbox.daemon.reclaimer import Reclaimer
-from outbox.facts import DatabaseLost, Fact, Reclaimed
+from outbox.facts import Fact, Reclaimed
 from outbox.policy.settle import DONE
 from outbox.ports import Claimed, Sweep
 from outbox.store.workers import RECLAIM_KEY
@@ -123,18 +123,6 @@ def test_only_the_rows_of_a_worker_that_was_killed_count_as_abandoned(
     assert queue.rows()[0].abandoned_count == abandoned
 
 
-def test_an_outage_of_the_database_is_not_a_crash(queue: EventTable) -> None:
-    """Everyone was silent for longer than three intervals; whoever reclaims was cut off as well."""
-    start = enrol(queue)
-    a_batch(queue, 3, "w1", start)
-    watch = Watch(queue)
-    queue.expire()
-    silence(queue)
-    watch.reclaimer.handle(DatabaseLost("lane-0", "gone"))
-    assert watch.reclaimed() == (3, 0, 0)
-    assert {row.abandoned_count for row in queue.rows()} == {0}
-
-
 def test_a_large_lease_is_taken_back_in_bounded_steps(queue: EventTable) -> None:
     queue.produce_many(1_200)
     queue.claim(limit=1_200)
@@ -187,19 +175,6 @@ def test_rows_set_to_processing_by_hand_are_swept_up(queue: EventTable) -> None:
     leased = queue.claim().events[0].id
     assert queue.reclaims().sweep() == Sweep(1, finished=True)
     assert (queue.row(stray).status, queue.row(leased).status) == ("pending", "processing")
-
-
-def test_a_crash_while_reclaiming_leaves_everything_as_it_was(queue: EventTable) -> None:
-    a_batch(queue)
-    queue.expire()
-
-    def crash(_: tuple[Any, ...]) -> bool:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        queue.reclaims().step(crash)
-    assert queue.counts() == {"processing": 3}
-    assert Watch(queue).reclaimed()[0] == 3
 
 
 def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(queue: EventTable) -> None:

@@ -59,9 +59,7 @@ def test_every_order_of_steps_and_faults_ends_right(row: Row, tmp_path: Path) ->
     holds(row, tmp_path)
 
 
-@pytest.mark.release(
-    "what refutes a mutation is in the model, which no change of the program touches", keep=ONE_OF_EACH
-)
+@pytest.mark.release("what refutes a mutation is in the model, which no program changes", keep=ONE_OF_EACH)
 @pytest.mark.parametrize("row", REFUTED, ids=named)
 def test_a_rule_that_is_broken_is_refuted_by_a_trace(row: Row, tmp_path: Path) -> None:
     is_refuted(row, tmp_path)

@@ -13,7 +13,7 @@ from outbox import fast_path
 from outbox.daemon.batch import Batch, Bodies, Delivery, Plain, Portion, Rows, Verdicts
 from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
-from outbox.policy.document import MAX_ID_BYTES, Address, Addressing, Naming, Stack, coalesce
+from outbox.policy.document import MAX_ID_BYTES, Address, Naming, Stack, coalesce
 from outbox.policy.entity_type import BY_VIEW, other_sort
 from outbox.policy.event import Event
 from outbox.policy.outcome import MISSING, WRITTEN, DeadReason, Failure, Outcome, Reason, Stale, Written
@@ -74,12 +74,12 @@ ODD_DOCUMENTS = [
 ]
 
 
-def addressing(composed: bool = True) -> Addressing:
-    return Addressing(Naming(composed, lambda kind: f"index-{kind[:10]}"))
+def naming(composed: bool = True) -> Naming:
+    return Naming(composed, lambda kind: f"index-{kind[:10]}")
 
 
 def sendable(events: Sequence[Event]) -> Sendable:
-    return fast_path.sort_out(addressing(), events)[0]
+    return fast_path.sort_out(naming(), events)[0]
 
 
 class View:
@@ -101,18 +101,18 @@ def bodies(view: Any = None) -> Bodies:
 
 def one_by_one(events: Sequence[Event], found: Bodies, viewed: Container[str] = ()) -> list[BulkAction]:
     """The plain rule: a stack per document, a delivery per stack."""
-    stacks = coalesce([(addressing().address(event), event) for event in events], viewed)
+    stacks = coalesce([(naming().address(event), event) for event in events], viewed)
     return [found.delivery(stack).action() for stack in stacks]
 
 
 def is_alone(events: Sequence[Event]) -> bool:
-    return len({addressing().address(event) for event in events}) == len(events)
+    return len({naming().address(event) for event in events}) == len(events)
 
 
 # Where the odd ones stand among the good ones, and how many they are.
 @given(st.lists(st.booleans(), min_size=1, max_size=5), st.booleans())
 def test_a_batch_is_sorted_out_as_its_events_one_by_one(is_odd: list[bool], composed: bool) -> None:
-    where = addressing(composed)
+    where = naming(composed)
     for odd in ODD:
         events = [an_event(seq, **(odd if each else {})) for seq, each in enumerate(is_odd)]
         found, refused = fast_path.sort_out(where, events)

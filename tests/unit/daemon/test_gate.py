@@ -55,18 +55,6 @@ def test_only_one_lane_at_a_time_tries_a_target(bench: Bench) -> None:
     assert bench.gate.due_probe() == "articles"
 
 
-def test_a_lane_that_may_not_claim_rests_until_the_next_probe_and_never_over_a_second(bench: Bench) -> None:
-    bench.gate.pause("articles", "es_blocked", "")
-    assert 0.3 < bench.gate.wait_seconds() <= 0.5
-    for _ in range(6):
-        bench.clock.passes(6)
-        bench.gate.due_probe()
-        bench.gate.still_broken("articles")
-    assert bench.gate.wait_seconds() == 1.0
-    bench.clock.passes(60)
-    assert bench.gate.wait_seconds() == 0.05
-
-
 def pause(scope: str, by: str, reason: str) -> ControlRow:
     return ControlRow(scope, "pause", by, reason)
 

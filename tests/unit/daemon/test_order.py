@@ -141,9 +141,3 @@ def test_a_check_without_a_newer_delete_makes_it_young_again_unless_it_was_tried
         assert batch.too_old(drawn=False) is not trusted
         clock.passes(TRUSTED_SECONDS + 1)
         assert batch.too_old(drawn=False)
-
-
-@pytest.mark.parametrize("age", [-1.0, -7_200.0])
-def test_a_creation_that_lies_ahead_says_nothing_about_the_age(age: float) -> None:
-    """A producer whose clock is ahead, or in another time zone; infinity comes as -1."""
-    assert known_since([an_event(1), an_event(2, age_seconds=age)], 100.0) == -inf

@@ -10,7 +10,7 @@ from outbox.policy.classify import (
     classify_request,
     explain_request,
 )
-from outbox.policy.outcome import MISSING, WRITTEN, Code, Failure, FailureClass, Reason, Stale
+from outbox.policy.outcome import MISSING, WRITTEN, Code, Failure, Reason, Stale
 from outbox.policy.reply_rules import BY_STATUS, RULES
 
 CONFLICT = "version conflict, current version [7] is higher than the one provided [6]"
@@ -165,13 +165,6 @@ def test_only_an_absent_index_or_cluster_makes_an_items_failure_one_of_the_whole
         pressed = classify_item("index", {"status": 429, "error": error(kind)})
         assert isinstance(pressed, Failure)
         assert not pressed.whole
-
-
-@pytest.mark.parametrize("item", [{}, {"status": None}, {"status": "201"}, {"status": True}])
-def test_an_item_without_a_status_is_unknown(item: dict[str, Any]) -> None:
-    outcome = classify_item("index", item)
-    assert isinstance(outcome, Failure)
-    assert outcome.failure_class is FailureClass.TRANSIENT
 
 
 def test_every_rule_has_a_name_of_its_own_and_a_reason_to_give() -> None:

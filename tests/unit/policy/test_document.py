@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.document import MAX_ID_BYTES, Addressing, Naming
+from outbox.policy.document import MAX_ID_BYTES, Naming
 from outbox.policy.outcome import Code, Reason
 from tests.fixtures.events import an_event
 
-COMPOSED = Addressing(Naming(composed=True, index_of=lambda kind: f"index-{kind}"))
-ALONE = Addressing(Naming(composed=False, index_of=lambda _: "all"))
+COMPOSED = Naming(composed=True, index_of=lambda kind: f"index-{kind}")
+ALONE = Naming(composed=False, index_of=lambda _: "all")
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_all_other_rows_are_sent(values: dict[str, Any]) -> None:
 
 @given(st.text(max_size=200), st.text(max_size=400), st.booleans())
 def test_no_id_that_passes_is_longer_than_elasticsearch_takes(kind: str, id: str, composed: bool) -> None:
-    addressing = COMPOSED if composed else ALONE
+    naming = COMPOSED if composed else ALONE
     event = an_event(entity_type=kind, entity_id=id)
-    if addressing.refusal(event) is None:
-        assert 1 <= len(addressing.address(event).id.encode()) <= MAX_ID_BYTES
+    if naming.refusal(event) is None:
+        assert 1 <= len(naming.address(event.entity_type, event.entity_id).id.encode()) <= MAX_ID_BYTES
 
 
 @given(st.text(st.characters(exclude_characters=":", exclude_categories=["Cs"])), st.text(), st.text(), st.text())
