@@ -45,15 +45,6 @@ def test_due_retries_take_at_most_their_share_and_fresh_rows_fill_the_rest(queue
     assert sorted(event.attempts for event in rest.events) == [1] * 4 + [2] * 6
 
 
-def test_a_row_set_back_by_hand_below_the_floor_is_found_from_nothing(queue: EventTable) -> None:
-    id = queue.produce("a", status="failed")
-    queue.produce("b")
-    assert len(queue.claim(floor=0).events) == 1
-    queue.connection.execute("update search_outbox_events set status = 'pending' where id = %s", [id])
-    assert queue.claim(floor=1_000_000).events == []
-    assert [event.id for event in queue.claim(floor=0).events] == [id]
-
-
 @pytest.mark.parametrize("storage", ["plain text", "compressed", "out of line"])
 def test_small_payloads_come_with_the_claim_and_large_ones_later_however_they_are_stored(
     queue: EventTable, storage: str

@@ -43,13 +43,6 @@ def test_one_request_tries_each_node_once_and_the_dead_ones_last() -> None:
     assert tried == [2, 1, 0]  # of the dead ones, the one that is due first
 
 
-def test_where_all_are_dead_one_is_still_tried() -> None:
-    nodes = RoundRobin(2)
-    nodes.leave_out(0, 1.0)
-    nodes.leave_out(1, 0.0)
-    assert turns(nodes, 3) == [1, 1, 1]
-
-
 def test_the_pause_doubles_with_each_question_in_vain_up_to_a_limit() -> None:
     nodes = RoundRobin(2)
     now, pauses = 50.0, []

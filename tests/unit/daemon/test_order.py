@@ -42,20 +42,6 @@ def test_the_floor_follows_the_claims_and_only_the_timer_goes_back_to_nothing() 
     assert [orders.fresh(2).floor for _ in range(3)] == [0, 11, 11], "one lane of the process, not all of them"
 
 
-@pytest.mark.parametrize(
-    ("high", "late", "floor"),
-    [([1_000, 1_001], [5, 6], 6), ([900_000], [7], 7)],
-    ids=["rows that were committed late", "a floor that was too high"],
-)
-def test_a_claim_from_nothing_lowers_the_floor_to_what_it_finds(high: list[int], late: list[int], floor: int) -> None:
-    clock = Time()
-    orders = Orders(clock, 2)
-    answer(orders, orders.fresh(2), *high)
-    clock.passes(3)
-    answer(orders, orders.fresh(2), *late)
-    assert orders.fresh(2).floor == floor
-
-
 def test_the_claim_from_nothing_comes_less_often_while_it_is_slow() -> None:
     floor = Floor(value=100)
     for _ in range(5):

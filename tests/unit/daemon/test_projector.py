@@ -242,19 +242,6 @@ def test_a_settle_is_repeated_while_the_database_is_down_and_its_lost_reply_lose
     assert memory.worker.last.done == 1
 
 
-def test_a_settle_is_not_repeated_after_the_lease_is_over(memory: Memory) -> None:
-    memory.produce()
-
-    def away(*_: object) -> object:
-        memory.worker.clock.passes(25)
-        raise DatabaseDown("away")
-
-    memory.events.settle = away  # type: ignore[assignment, method-assign]
-    with pytest.raises(DatabaseDown):
-        memory.run()
-    assert memory.worker.leases.held() == []
-
-
 def test_rows_that_were_lost_are_counted_once_and_in_no_other_count(memory: Memory) -> None:
     ids = [memory.produce(str(number)) for number in range(3)]
     memory.refuse_version(3)

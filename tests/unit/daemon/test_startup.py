@@ -52,12 +52,6 @@ def test_a_step_that_is_done_is_not_taken_again_and_the_next_one_is_not_kept_wai
     assert start.stop.waited == [0.1, 0.2, 0.4, 0.1]
 
 
-def test_the_pause_between_two_tries_is_ten_seconds_at_most() -> None:
-    start = Steps([DatabaseDown("refused")] * 12)
-    assert start.begin()
-    assert start.stop.waited[-1] == 10.0
-
-
 def test_a_stop_ends_the_wait() -> None:
     start = Steps([DatabaseDown("refused")])
     start.stop.set()

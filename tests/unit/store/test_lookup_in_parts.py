@@ -91,16 +91,6 @@ def test_ten_slow_rows_that_come_back_together_delay_their_batch_no_longer_than_
     assert rounds == 10
 
 
-def test_a_view_that_is_slow_for_all_is_read_no_further_than_a_sample_and_the_next_sample_is_another_one() -> None:
-    view = View(range(500))
-    reading, seconds = view.look_up(batch(500))
-    assert (reading.found, reading.hopeless) == ({}, True)
-    assert seconds == pytest.approx(13)
-    again, _ = view.look_up(batch(500))
-    assert again.hopeless
-    assert not again.blamed.keys() & reading.blamed.keys()
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
