@@ -55,9 +55,6 @@ class ConfigurationError(OutboxError):
     def message(self) -> str:
         return "\n".join([super().message, *(f"  - {problem}" for problem in self.problems)])
 
-    def __reduce__(self) -> tuple[type[ConfigurationError], tuple[tuple[ConfigProblem, ...]]]:
-        return type(self), (self.problems,)
-
 
 class SchemaMismatch(OutboxError):
     """The database schema does not match this version of the program. Run `outbox migrate status`, then

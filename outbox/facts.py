@@ -80,7 +80,7 @@ class FannedOut(Fact, log="fanout.page", level="debug", fields="event_id entity_
 class BatchSettled(
     Fact, log="batch.settled", fields="batch=token lane duration_ms=duration_seconds settle_ms=settle_seconds"
 ):
-    """One batch is settled. The counts add up to the rows that this batch still held."""
+    """The counts add up to the rows that this batch still held."""
 
     token: UUID
     lane: int
@@ -111,7 +111,7 @@ class NoProgress(Fact, log="batch.no_progress"):
 
 
 class AttemptFailed(Fact, log="event.failed", level="warning"):
-    """An attempt of one event failed. `retry_seconds`: when it is retried; None = never."""
+    """`retry_seconds`: when it is retried; None = never."""
 
     event: Event
     failure: Failure
@@ -220,8 +220,6 @@ class VersionRaised(
     fields="was now",
     remedy="was the database restored or failed over? then run `outbox refresh --all`; runbook: OutboxIndexAhead",
 ):
-    """The version sequence was raised above an index's versions: the database was restored or failed over."""
-
     was: int
     now: int
 
@@ -286,8 +284,6 @@ class BacklogSampled(Fact):
 
 
 class PartitionsAssigned(Fact, log="stream.assigned", fields="topic partitions"):
-    """The group gave these partitions to this worker."""
-
     topic: str
     partitions: Sequence[int]
 
@@ -358,8 +354,6 @@ class SchemaChecked(Fact):
 
 
 class SinkProbed(Fact):
-    """The sink was probed."""
-
     target: str
     ok: bool
     detail: str = ""
@@ -373,8 +367,6 @@ class NodeLeftOut(Fact, log="node.left_out", level="warning", fields="node error
 
 
 class NodeBack(Fact, log="node.back", fields="node duration_ms=left_out_seconds"):
-    """A node that was left out answers again and is in use."""
-
     node: str
     left_out_seconds: float
 

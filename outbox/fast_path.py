@@ -4,7 +4,7 @@ Each function stands for a plain rule and gives the same answer, or none; then t
 holds each pair together (tests/unit/test_fast_path.py).
 
     here            the plain rule
-    sort_out        Addressing.refusal and Addressing.address of each event
+    sort_out        Naming.refusal and Naming.address of each event
     from_payloads   coalesce, then Bodies.delivery of each document
     is_lookup       other_sort of each event of types that the view keeps, then coalesce
     from_view       the same as from_payloads, for documents that were just looked up
@@ -26,7 +26,7 @@ from outbox.policy.document import (
     MAX_ROUTING_BYTES,
     MAX_TYPE_BYTES,
     Address,
-    Addressing,
+    Naming,
     is_refresh_with_payload,
 )
 from outbox.policy.event import DELETE, OPS, REFRESH, Event
@@ -73,14 +73,14 @@ class Sendable:
 # Where the documents live, and who is refused
 
 
-def sort_out(addressing: Addressing, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
+def sort_out(naming: Naming, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
     """A whole batch: where each event's document lives, and which events are refused. Nearly always none is."""
     if not events:
         return Sendable((), (), (), ()), []
     _, _, kinds, ids, ops, versions, payloads, sizes, routings, *_ = zip(*events, strict=True)
-    types, naming = frozenset(kinds), addressing.naming
+    types = frozenset(kinds)
     indexes = {kind: naming.index_of(kind) for kind in types}
-    prefixes = {kind: f"{kind}:" if naming.composed else "" for kind in types}
+    prefixes = {kind: naming.prefix(kind) for kind in types}
     names = list(map(add, map(prefixes.__getitem__, kinds), ids))
     none_refused = (
         OPS.issuperset(ops)
@@ -95,13 +95,13 @@ def sort_out(addressing: Addressing, events: Sequence[Event]) -> tuple[Sendable,
     )
     if none_refused:
         return Sendable(events, list(map(indexes.__getitem__, kinds)), names, routings), []
-    return _one_by_one(addressing, events)
+    return _one_by_one(naming, events)
 
 
-def _one_by_one(addressing: Addressing, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
-    checked = [(event, addressing.refusal(event)) for event in events]
+def _one_by_one(naming: Naming, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
+    checked = [(event, naming.refusal(event)) for event in events]
     good = [event for event, failure in checked if failure is None]
-    homes = [addressing.address(event) for event in good]
+    homes = [naming.address(event.entity_type, event.entity_id, event.routing) for event in good]
     sendable = Sendable(good, [a.index for a in homes], [a.id for a in homes], [a.routing for a in homes])
     return sendable, [(event, failure) for event, failure in checked if failure is not None]
 

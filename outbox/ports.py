@@ -307,16 +307,6 @@ class Captured(NamedTuple):
     is_lost: bool
 
 
-class LogCapture(Protocol):
-    """The connector's replication slot. Raises DatabaseDown, NotPermitted."""
-
-    @property
-    def slot(self) -> str: ...
-    def read(self) -> Captured | None:
-        """None: this database has no such slot, or is a standby."""
-        ...
-
-
 class DocumentSource(Protocol):
     """Looks up documents that are not in their events, one query per batch."""
 

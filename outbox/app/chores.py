@@ -8,7 +8,7 @@ from uuid import UUID
 
 from outbox.app.operations import notices, poster, secret
 from outbox.config import Settings
-from outbox.daemon.pruner import Forget, Keep, Pruner
+from outbox.daemon.pruner import Forget, Pruner
 from outbox.daemon.replay_chore import ReplayChore, ReplayLimits
 from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Announcer
@@ -56,12 +56,14 @@ def chores(
     pruner = Pruner(
         PostgresRetention(database).step,
         PostgresAudit(database),
-        Keep(settings.retention.days, settings.retention.audit_ttl_days, settings.retention.prune_batch_size),
         settings.retention.prune_interval_seconds,
         announce,
         clock,
         settings.worker.id,
-        forgotten(settings, database),
+        events_days=settings.retention.days,
+        audit_days=settings.retention.audit_ttl_days,
+        rows_a_step=settings.retention.prune_batch_size,
+        others=forgotten(settings, database),
     )
     return {"replays": replays.run, "webhooks": sender.run, "pruner": pruner.run}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +17,12 @@ from outbox import __version__
 from outbox.app.chores import chores
 from outbox.app.desk import backlog_of
 from outbox.config import Settings
+from outbox.daemon.brake import Brake
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
 from outbox.daemon.declarations import Declarations
 from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.higher_version import HigherVersions
-from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway, wake_one
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
@@ -31,16 +32,15 @@ from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import Enrolment, Step
 from outbox.daemon.systemd import Notifier
-from outbox.daemon.upkeep import CoverageWatch, SequenceWatch, Upkeep, VerificationNews
+from outbox.daemon.upkeep import NEWS_SECONDS, SEQUENCE_SECONDS, UNATTACHED_SECONDS, News, Rarely, Upkeep
 from outbox.daemon.view_trust import Lookups
 from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown, SchemaMismatch
-from outbox.facts import Announcer, SchemaChecked, VersionRaised
+from outbox.facts import Announcer, SchemaChecked
 from outbox.policy.audit import Actor, Source
 from outbox.policy.backoff import Backoff, LanePace
-from outbox.policy.document import Addressing
 from outbox.policy.outcome import Failure
 from outbox.policy.projection import Projects
-from outbox.policy.settle import RetryPolicy
+from outbox.policy.settle import Judge, RetryPolicy
 from outbox.reindex.second_target import SecondTarget, StreamTarget
 from outbox.reindex.tables import PostgresMirrors, PostgresVerifications
 from outbox.sink.client import connect as connect_elastic
@@ -68,8 +68,6 @@ from outbox.telemetry.rollup import Rollup
 from outbox.web.health import HealthState
 
 if TYPE_CHECKING:
-    from psycopg import Connection
-
     from outbox.kafka.stream_lanes import Streaming
 
 clock = time.monotonic
@@ -206,6 +204,7 @@ class Wiring:
         self.sink = ElasticSink(self.elastic, settings.batch.bytes, self.limits.items, self.announce)
         self.events, self.beats = self._events(pools.lanes), self._events(pools.heartbeat)
         self.kinds = _kinds(settings)
+        self.brake = Brake(self.announce, clock)
         self.underway = Underway(clock)
 
     def lifecycle(self, stop: Stop, *, once: bool, patient: bool) -> Lifecycle:
@@ -257,9 +256,9 @@ class Wiring:
             places=PostgresPlaces(self.pools.documents),
             sink=self.second,
             leases=self.leases,
-            addressing=Addressing(settings.naming),
+            naming=settings.naming,
             judge=self.judge,
-            lookups=Lookups(events, self.documents, self.announce, clock),
+            lookups=Lookups(events, self.documents, self.announce, clock, self.brake),
             higher=HigherVersions(events, self.announce),
             fanouts=Fanouts(PostgresFanouts(self.pools.documents), self.judge, self.announce),
             gate=self.gate,
@@ -323,7 +322,7 @@ class Wiring:
             controls=desk.controls,
             version_known=desk.version_known,
             gate=self.gate,
-            let_fail=self._let_fail,
+            let_fail=self.brake.let_fail,
             ahead=self.projector.higher.ahead,
             kinds=self.kinds,
             open_types=_open_types(settings, self.events),
@@ -363,14 +362,14 @@ class Wiring:
 
     @cached_property
     def judge(self) -> Judge:
-        return Judge(_retry(self.settings), self.announce, clock)
+        return Judge(_retry(self.settings), self.brake.admits, random.random)
 
     @cached_property
     def gate(self) -> PauseGate:
         return PauseGate(self.announce, clock, self._probe)
 
     @cached_property
-    def watches(self) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
+    def watches(self) -> tuple[Rarely, ...]:
         return _watches(self.settings, self.pools, self.announce)
 
     def _events(self, pool: Database) -> PostgresEvents:
@@ -394,10 +393,6 @@ class Wiring:
         if self.stream is not None:
             self.stream.tend()
 
-    def _let_fail(self, chosen: frozenset[str]) -> None:
-        self.judge.let_fail(chosen)
-        self.projector.lookups.let_fail(chosen)
-
 
 def _enrolment(
     settings: Settings, register: Workers, announce: Announcer, server: Callable[[], str | None]
@@ -415,25 +410,19 @@ def _enrolment(
     )
 
 
-def _watches(
-    settings: Settings, pools: Pools, announce: Announcer
-) -> tuple[SequenceWatch, CoverageWatch, VerificationNews]:
+def _watches(settings: Settings, pools: Pools, announce: Announcer) -> tuple[Rarely, ...]:
     """What upkeep checks now and then. The first is also checked before the first claim."""
-    actor = Actor(settings.worker.id, Source.DAEMON)
-    sequence = SequenceWatch(lambda: catch_up(pools.chores, actor), announce, clock)
-
-    def to_other_server(connection: Connection[Any]) -> None:
-        """Before the first claim there: what is written under a number that was given out before would be lost."""
-        if (raised := catch_up_on(connection, actor)) is not None:
-            announce(VersionRaised(*raised))
-
+    actor, news = Actor(settings.worker.id, Source.DAEMON), News(announce)
     for pool in (pools.lanes, pools.documents):  # one claims, the other draws
-        pool.on_other_server = to_other_server
-    coverage = PostgresCoverage(pools.chores, settings.documents)
-    unattached = CoverageWatch(settings.documents, coverage.forgotten, announce, clock)
-    verifications = PostgresVerifications(pools.chores)
-    news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
-    return sequence, unattached, news
+        # Before the first claim there: what is written under a number that was given out before would be lost.
+        pool.on_other_server = lambda connection: news.versions(catch_up_on(connection, actor))
+    coverage, verifications = PostgresCoverage(pools.chores, settings.documents), PostgresVerifications(pools.chores)
+    targets = settings.elastic.targets
+    return (
+        Rarely(SEQUENCE_SECONDS, lambda: news.versions(catch_up(pools.chores, actor)), clock),
+        Rarely(UNATTACHED_SECONDS, lambda: news.coverage(settings.documents, coverage.forgotten), clock),
+        Rarely(NEWS_SECONDS, lambda: news.verification(verifications.last_finished(targets)), clock),
+    )
 
 
 def _retry(settings: Settings) -> RetryPolicy:

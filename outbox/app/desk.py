@@ -9,7 +9,7 @@ from outbox.kafka.settle_wait import StreamMark
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
-from outbox.ports import LogCapture, StreamOffsets
+from outbox.ports import StreamOffsets
 from outbox.reindex.tables import PostgresRebuilds
 from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
@@ -34,7 +34,7 @@ class QueueDesk:
     ignored: PostgresIgnoredTables
     view: PostgresViewAttachments
     stream: OpenEvents | None = None  # to be waited for before `events`: its exceptions become rows
-    capture: LogCapture | None = None  # to be waited for before `stream`
+    capture: PostgresCapture | None = None  # to be waited for before `stream`
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Qu
     )
 
 
-def log_capture(settings: Settings, database: Database) -> LogCapture:
+def log_capture(settings: Settings, database: Database) -> PostgresCapture:
     return PostgresCapture(database, settings.event_log.slot)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import compress, starmap
 from math import inf
 from operator import itemgetter, not_
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from outbox.daemon.declarations import Sorted
@@ -90,24 +90,6 @@ class Delivery:
         return not (self.stack.older or self.as_delete or self.tombstone or self.stack.refused)
 
 
-class Portion(Protocol):
-    """Documents that are sent together."""
-
-    def __len__(self) -> int: ...
-    def indexes(self) -> Sequence[str]: ...
-    def deliveries(self) -> "Rows": ...
-    def split(self, most_bytes: int) -> "Iterable[Portion]": ...
-    def actions(self) -> list[BulkAction]: ...
-    def looked_up_apart(self) -> "Rows":
-        """All of it, where the place of some document has to be noted: one that the view says a routing of."""
-
-    def has_large(self, most_bytes: int) -> bool:
-        """Whether the body of one is not at hand, or above the limit."""
-
-    def settle(self, outcomes: Sequence[Outcome], batch: "Batch") -> tuple["Rows", Sequence[Outcome]]:
-        """Records those that are simply done: each written, with nothing else to be said of it. Answers the others."""
-
-
 @dataclass(frozen=True, slots=True)
 class Plain:
     """A batch as nearly every one is: upserts with their bodies at hand, each of a document of its own; or all of them
@@ -127,7 +109,7 @@ class Plain:
     def deliveries(self) -> "Rows":
         return Rows(map(self.bodies.delivery, coalesce(self.sendable.addressed(), self.viewed)))
 
-    def split(self, most_bytes: int) -> "Iterable[Portion]":
+    def split(self, most_bytes: int) -> "Iterable[Plain]":
         return (self,)
 
     def actions(self) -> list[BulkAction]:
@@ -152,7 +134,12 @@ class Plain:
 
 
 class Rows(list[Delivery]):
-    """A batch whose documents are judged one by one."""
+    """A batch whose documents are judged one by one. What the methods of both answer:
+
+    looked_up_apart   all of it, where the place of some document has to be noted: one that the view says a routing of
+    has_large         whether the body of one is not at hand, or above the limit
+    settle            those that are not simply done, with their outcomes. The others are recorded
+    """
 
     def indexes(self) -> Sequence[str]:
         return [delivery.stack.address.index for delivery in self]
@@ -196,6 +183,7 @@ class Rows(list[Delivery]):
         return Rows(compress(self, rest)), list(compress(outcomes, rest))
 
 
+Portion = Plain | Rows  # documents that are sent together
 NOTHING: Final = Rows()
 
 

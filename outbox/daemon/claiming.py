@@ -245,41 +245,27 @@ class Claimer:
         return replace(claimed, asked_at=asked_at)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimit:
-    """A value: `after` returns the next one. Starts at the largest, because most sinks never push back."""
-
-    largest: int
-    items: int
-    step: int
-
-    @classmethod
-    def full(cls, largest: int) -> "BatchLimit":
-        """A twentieth per step: back at full size after 10 good batches that follow a single halving."""
-        return cls(largest, largest, max(1, largest // 20))
-
-    def after(self, *, pressure: bool) -> "BatchLimit":
-        """Pressure is a 429, a breaker, a 413 or a timeout on the way."""
-        items = max(1, self.items // 2) if pressure else min(self.largest, self.items + self.step)
-        return self if items == self.items else replace(self, items=items)
-
-
 class SharedLimit:
+    """How many events a batch may have, for all lanes. Begins at the largest, because most sinks never push back;
+    pressure halves it, and ten good batches later it is back at full size."""
+
     def __init__(self, largest: int, announce: Announce) -> None:
-        self._limit = BatchLimit.full(largest)
+        self._largest = self._items = largest
         self._announce = announce
         self._lock = threading.Lock()
         announce(LimitChanged(largest, "start"))
 
     def items(self) -> int:
-        return self._limit.items
+        return self._items
 
     def report(self, report: WriteReport) -> None:
         """Learn from one write. A sink that is down says nothing about how much it could take."""
         if report.unreachable is not None and not report.pressure:
             return
         with self._lock:
-            before, self._limit = self._limit, self._limit.after(pressure=report.pressure)
-            changed = before.items != self._limit.items
+            before = self._items
+            grown = min(self._largest, before + max(1, self._largest // 20))
+            self._items = max(1, before // 2) if report.pressure else grown
+            changed = before != self._items
         if changed:
-            self._announce(LimitChanged(self._limit.items, "pressure" if report.pressure else "success"))
+            self._announce(LimitChanged(self._items, "pressure" if report.pressure else "success"))

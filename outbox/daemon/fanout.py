@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from outbox.daemon.batch import Batch
-from outbox.daemon.judge import Judge
 from outbox.daemon.lease import while_leased
 from outbox.facts import Announce, FannedOut
 from outbox.policy.event import Event
@@ -28,7 +27,7 @@ from outbox.policy.fanout import (
     by_key,
 )
 from outbox.policy.outcome import Failure
-from outbox.policy.settle import DONE, NOT_SENT, Settlement
+from outbox.policy.settle import DONE, NOT_SENT, Judge, Settlement
 
 LEAST_SECONDS: Final = 1.5  # of lease, for a page and the settle
 KEPT: Final = 4  # fan-outs whose ids are kept between their pages: one more than lanes usually are

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from outbox.facts import Announce, OperatorPaused, OperatorResumed, SinkPaused, SinkResumed
 from outbox.policy.backoff import probe_delay
 from outbox.policy.outcome import Failure
-from outbox.ports import Clock
+from outbox.ports import Clock, ControlRow
 
 EVERYTHING = "*"
 
@@ -29,22 +29,13 @@ class TargetPause:
     probing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
-    """A pause by an operator, as stored: scope `*` or `type:T`."""
-
-    scope: str
-    by: str
-    reason: str
-
-
 class PauseGate:
     def __init__(self, announce: Announce, clock: Clock, probe: Callable[[str], Failure | None]) -> None:
         self._announce = announce
         self._clock = clock
         self._probe = probe
         self._pauses: dict[str, TargetPause] = {}
-        self._controls: dict[str, Control] = {}
+        self._controls: dict[str, ControlRow] = {}
         self._lock = threading.Lock()
 
     # What a batch has met
@@ -109,7 +100,7 @@ class PauseGate:
 
     # Pauses by operators
 
-    def obey(self, controls: Iterable[Control]) -> None:
+    def obey(self, controls: Iterable[ControlRow]) -> None:
         """The stored pauses as they are now; called every second."""
         new = {control.scope: control for control in controls}
         with self._lock:

@@ -3,7 +3,7 @@ Knows neither SQL nor HTTP."""
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
@@ -251,15 +251,14 @@ class Listener:
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             try:
-                for _ in self._listen(stop):
-                    self.wake()
+                self._listen(stop)
             except OutboxError as error:
                 self.announce(DatabaseLost("listen", error.detail))
                 stop.wait(1.0)
 
-    def _listen(self, stop: threading.Event) -> Iterator[None]:
+    def _listen(self, stop: threading.Event) -> None:
         with self.open_ear() as notified:
             while not stop.is_set():
                 self.announce(Beat("listen"))
                 if notified(CHECK_SECONDS):
-                    yield
+                    self.wake()

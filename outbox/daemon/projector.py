@@ -30,7 +30,6 @@ from outbox.daemon.declarations import Declarations
 from outbox.daemon.fanout import Fanouts
 from outbox.daemon.gate import PauseGate
 from outbox.daemon.higher_version import Again, HigherVersions
-from outbox.daemon.judge import Judge
 from outbox.daemon.lease import HoldUp, Leases, for_a_minute, while_leased
 from outbox.daemon.places import placed
 from outbox.daemon.view_trust import Lookups
@@ -38,10 +37,10 @@ from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, Warned
 from outbox.fast_path import Sendable, all_written
 from outbox.placing import PlaceBook
-from outbox.policy.document import DOCUMENT_BYTES, Addressing, Stack, coalesce
+from outbox.policy.document import DOCUMENT_BYTES, Naming, Stack, coalesce
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale
-from outbox.policy.settle import Failed, Released
+from outbox.policy.settle import Failed, Judge, Released
 from outbox.ports import Claimed, Document, DocumentSource, EventStore, Settled, Sink, WriteReport
 
 LEAST_DEADLINE_SECONDS: Final = 1.0  # a request with less would only end as a timeout
@@ -59,7 +58,7 @@ class Projector:
     places: PlaceBook
     sink: Sink
     leases: Leases
-    addressing: Addressing
+    naming: Naming
     judge: Judge
     lookups: Lookups
     higher: HigherVersions
@@ -100,7 +99,7 @@ class Projector:
 
     def _prepare(self, batch: Batch) -> Portion:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
-        sendable, refused = fast_path.sort_out(self.addressing, batch.events)
+        sendable, refused = fast_path.sort_out(self.naming, batch.events)
         batch.sorted = self.declarations.sort(sendable.events)
         if refused or batch.sorted.wrong or batch.sorted.away is not None:
             sendable = self._without(sendable, refused, batch)
@@ -270,7 +269,7 @@ class Projector:
             case Again():
                 return True
             case _:
-                batch.verdicts.give_all(self.judge.accepted(delivery, met))
+                batch.verdicts.give_all(self.judge.accepted(delivery.stack, met, delivery.sent()))
         return False
 
     # Versions that were drawn

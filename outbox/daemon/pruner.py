@@ -33,37 +33,20 @@ Step = Callable[[datetime, PrunePlace, int], PruneStep | None]  # (before, place
 Forget = Callable[[timedelta, int], int]  # (age, most rows) -> removed
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """How long, in days; 0 keeps for ever."""
-
-    events_days: float = 0.0
-    audit_days: float = 30.0
-    rows_a_step: int = 500
-
-
-@dataclass(slots=True)
-class Summary:
-    """Events that passes have removed and no audit row contains yet. One is written at once, then one per hour."""
-
-    removed: int = 0
-    said_at: float | None = None
-
-    def due(self, now: float) -> bool:
-        return self.removed > 0 and (self.said_at is None or now - self.said_at >= SUMMARY_SECONDS)
-
-
 @dataclass(slots=True)
 class Pruner:
     step: Step
     audit: PostgresAudit
-    keep: Keep
     interval_seconds: float
     announce: Announce
     clock: Clock
     worker: str
+    events_days: float = 0.0  # keeps them for ever, as 0 does for the audit
+    audit_days: float = 30.0
+    rows_a_step: int = 500
     others: dict[str, tuple[timedelta, Forget]] = field(default_factory=dict)  # table -> (age, how to forget)
-    _events: Summary = field(default_factory=Summary)
+    _removed: int = 0  # events that no audit row tells of yet. One is written at once, then one per hour
+    _said_at: float | None = None
     _audit_pruned_at: float | None = None
     _warned: bool = False
     _place: PrunePlace = field(default_factory=PrunePlace)
@@ -84,8 +67,8 @@ class Pruner:
         stopped = stop or threading.Event()
         ends = self.clock() + self.interval_seconds / 2
         try:
-            complete = self.keep.events_days <= 0 or self._prune_events(ends, stopped)
-            complete &= self.keep.audit_days <= 0 or self._prune_audit(ends, stopped)
+            complete = self.events_days <= 0 or self._prune_events(ends, stopped)
+            complete &= self.audit_days <= 0 or self._prune_audit(ends, stopped)
             for table, (age, forget) in self.others.items():
                 complete &= self._forget(table, age, forget, ends, stopped)
             self._say()
@@ -95,9 +78,9 @@ class Pruner:
 
     def _prune_events(self, ends: float, stop: threading.Event) -> bool:
         """Each of these says whether nothing more is due; what another daemon is at counts as due here."""
-        began, rows = self.clock(), self.keep.rows_a_step
+        began, rows = self.clock(), self.rows_a_step
         self._choose_place(began)
-        before = self.audit.cutoff(self.keep.events_days * 86_400)
+        before = self.audit.cutoff(self.events_days * 86_400)
         removed = attempts = skipped = 0
         nothing_left = False
         while not nothing_left and self._goes_on(ends, stop, began):
@@ -109,7 +92,7 @@ class Pruner:
             removed, attempts, skipped = removed + step.removed, attempts + step.attempts, skipped + step.skipped
             nothing_left = step.looked_at < rows
             self._place, rows = step.place, next_rows(rows, self.clock() - started)
-        self._events.removed += removed
+        self._removed += removed
         took = self.clock() - began
         self.announce(TablePruned("search_outbox_events", removed, nothing_left, took))
         if attempts:
@@ -133,7 +116,7 @@ class Pruner:
         began, last = self.clock(), self._audit_pruned_at
         if last is not None and began - last < SUMMARY_SECONDS:
             return True
-        before = self.audit.cutoff(self.keep.audit_days * 86_400)
+        before = self.audit.cutoff(self.audit_days * 86_400)
         order = PruneOrder(before, self.audit.head_id(), self._actor)
         removed = after = 0
         nothing_left = False
@@ -150,13 +133,13 @@ class Pruner:
         return Actor(self.worker[:120], Source.DAEMON)
 
     def _forget(self, table: str, age: timedelta, forget: Forget, ends: float, stop: threading.Event) -> bool:
-        began, removed, last = self.clock(), 0, self.keep.rows_a_step
-        while last == self.keep.rows_a_step and self._goes_on(ends, stop, began):
-            last = forget(age, self.keep.rows_a_step)
+        began, removed, last = self.clock(), 0, self.rows_a_step
+        while last == self.rows_a_step and self._goes_on(ends, stop, began):
+            last = forget(age, self.rows_a_step)
             removed += last
         if removed:
-            self.announce(TablePruned(table, removed, last < self.keep.rows_a_step, self.clock() - began))
-        return last < self.keep.rows_a_step
+            self.announce(TablePruned(table, removed, last < self.rows_a_step, self.clock() - began))
+        return last < self.rows_a_step
 
     def _goes_on(self, ends: float, stop: threading.Event, began: float) -> bool:
         """A short pause between steps, and never longer than half the interval; the first step always runs."""
@@ -164,13 +147,13 @@ class Pruner:
         return not stop.wait(PAUSE_SECONDS) and (self.clock() < ends or self.clock() - began < 2 * PAUSE_SECONDS)
 
     def _say(self, *, force: bool = False) -> None:
-        now, summary = self.clock(), self._events
-        if not summary.due(now) and not (force and summary.removed):
+        now, said_at = self.clock(), self._said_at
+        if not self._removed or not (force or said_at is None or now - said_at >= SUMMARY_SECONDS):
             return
         try:
-            detail = {"removed": summary.removed}
+            detail = {"removed": self._removed}
             self.audit.write([Entry(Action.EVENTS_PRUNE_SUMMARY, self._actor, detail=detail)])
         except OutboxError as error:
             self.announce(DatabaseLost("pruner", error.detail))
             return
-        summary.removed, summary.said_at = 0, now
+        self._removed, self._said_at = 0, now

@@ -70,48 +70,38 @@ class Enrolment:
         until it is so for three of its intervals. Renewed meanwhile: refuse. Two that start at one moment see each
         other, because each writes before it reads."""
         silent: dict[UUID, float] = {}
-        self._take_id(stop)
-        while (found := self._elsewhere()) is not None:
-            self.register.leave()
-            (other, why), start_id = found, found[0].holder.start_id
-            if other.holder.silent_seconds < silent.get(start_id, 0.0):
-                raise OtherTarget(f"{other.worker_id} on {other.holder.host} writes {why}")
-            if start_id not in silent:
-                message = f"{other.worker_id} writes {why}; waiting for it to fall silent"
-                self.announce(Warned("worker.other_target", message, {"worker": other.worker_id}))
-            silent[start_id] = other.holder.silent_seconds
+        while (found := self._in_the_way()) is not None:
+            self.announce(Beat("start"))
+            holder, event, refusal = found
+            if holder.silent_seconds < silent.get(holder.start_id, 0.0):
+                raise refusal
+            if holder.start_id not in silent:
+                left = max(0.0, 3 * holder.heartbeat_seconds - holder.silent_seconds)
+                message = f"{refusal.detail}; waiting {left:.0f} s for it to fall silent"
+                self.announce(Warned(event, message, {"wait_seconds": round(left, 1)}))
+            silent[holder.start_id] = holder.silent_seconds
             if stop.wait(CHECK_SECONDS):
-                raise OtherTarget("stopped while waiting for the other worker")
-            self._take_id(stop)
+                raise type(refusal)("stopped while waiting for the other worker")
 
-    def _elsewhere(self) -> tuple[Other, str] | None:
-        """A worker that may live and writes an entity type to another index, with what differs."""
+    def _in_the_way(self) -> tuple[Holder, str, OutboxError] | None:
+        """Takes the worker id, or says who has it; or who may live and writes an entity type to another index."""
+        holder = self.register.holder()
+        dead = holder is not None and _is_dead(holder)
+        if not self.register.register(self._about(), holder.start_id if holder and dead else None):
+            if holder is None:  # somebody was faster just now
+                return self._in_the_way()
+            taken = WorkerIdTaken(f"{self.worker_id} runs on {holder.host} as pid {holder.pid}")
+            return holder, "worker.id_taken", taken
         for other in self.register.others():
             why = self.projects.conflict(Projects.of(other.projects))
-            here = other.holder.host == socket.gethostname()
-            if why is not None and not (here and not pid_alive(other.holder.pid)):
-                return other, why
+            if why is not None and not _is_dead(other.holder):
+                self.register.leave()
+                elsewhere = OtherTarget(f"{other.worker_id} on {other.holder.host} writes {why}")
+                return other.holder, "worker.other_target", elsewhere
         return None
 
-    def _take_id(self, stop: threading.Event) -> None:
-        waited_for: float | None = None
-        while not self._try():
-            self.announce(Beat("start"))
-            holder = self.register.holder()
-            if holder is None:
-                continue
-            if waited_for is not None and holder.silent_seconds < waited_for:
-                raise WorkerIdTaken(f"{self.worker_id} runs on {holder.host} as pid {holder.pid}")
-            if waited_for is None:
-                left = max(0.0, 3 * holder.heartbeat_seconds - holder.silent_seconds)
-                message = f"{self.worker_id} was last seen on {holder.host}; waiting {left:.0f} s for it to fall silent"
-                self.announce(Warned("worker.id_taken", message, {"wait_seconds": round(left, 1)}))
-            waited_for = holder.silent_seconds
-            if stop.wait(CHECK_SECONDS):
-                raise WorkerIdTaken("stopped while waiting for the worker id")
-
-    def _try(self) -> bool:
-        about = {
+    def _about(self) -> dict[str, Any]:
+        return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "version": self.version,
@@ -119,14 +109,6 @@ class Enrolment:
             "entity_types": self.entity_types,
             "projects": self.projects.stored(),
         }
-        return self.register.register(about, self._dead_holder())
-
-    def _dead_holder(self) -> UUID | None:
-        """On this host a dead process frees its id at once: a killed worker restarts right away."""
-        holder = self.register.holder()
-        if holder is None or holder.host != socket.gethostname():
-            return None
-        return None if pid_alive(holder.pid) else holder.start_id
 
     def run(self, stop: threading.Event, lost: Callable[[], None]) -> None:
         """The heartbeat of the process. A later start that took the id over makes this one leave."""
@@ -141,3 +123,8 @@ class Enrolment:
 
     def leave(self) -> None:
         self.register.leave()
+
+
+def _is_dead(holder: Holder) -> bool:
+    """On this host a dead process frees its id at once: a killed worker restarts right away."""
+    return holder.host == socket.gethostname() and not pid_alive(holder.pid)

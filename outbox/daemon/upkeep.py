@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from outbox.daemon.claiming import Kinds
-from outbox.daemon.gate import Control, PauseGate
+from outbox.daemon.gate import PauseGate
 from outbox.errors import NotPermitted, OutboxError
 from outbox.facts import (
     Announce,
@@ -75,7 +75,7 @@ class Upkeep:
 
     def obey(self) -> None:
         rows = self.controls()
-        self.gate.obey(Control(row.scope, row.by, row.reason) for row in rows if row.kind == "pause")
+        self.gate.obey(row for row in rows if row.kind == "pause")
         stopped = self.gate.types_stopped_by_operator()
         if self.kinds.always or (stopped and self.kinds.indexed):
             self.kinds.open = self.open_types()  # before `stopped`: a claim by type needs the types
@@ -119,70 +119,49 @@ class Upkeep:
 
 
 NEWS_SECONDS: Final = 10.0
-
-
-@dataclass(slots=True)
-class VerificationNews:
-    last: Callable[[], LastVerification | None]
-    announce: Announce
-    clock: Clock
-    _next: float = float("-inf")
-    _announced: int = 0
-
-    def tend(self) -> None:
-        """A small query every ten seconds; a result is announced once per process."""
-        if self.clock() < self._next:
-            return
-        self._next = self.clock() + NEWS_SECONDS
-        found = self.last()
-        if found is not None and found.id != self._announced:
-            self._announced = found.id
-            self.announce(IndexVerified(found.drift, found.compared, found.duration_seconds, found.finished_at))
-
-
 SEQUENCE_SECONDS: Final = 60.0
-
-
-@dataclass(slots=True)
-class SequenceWatch:
-    """At the start and once per minute: a database that was moved may have its rows and not their sequence."""
-
-    catch_up: Callable[[], tuple[int, int] | None]
-    announce: Announce
-    clock: Clock
-    _next: float = float("-inf")
-
-    def tend(self) -> None:
-        if self.clock() < self._next:
-            return
-        raised = self.catch_up()
-        self._next = self.clock() + SEQUENCE_SECONDS
-        if raised is not None:
-            self.announce(VersionRaised(*raised))
-
-
 UNATTACHED_SECONDS: Final = 3600.0
 
 
 @dataclass(slots=True)
-class CoverageWatch:
-    """Once per hour, first when upkeep begins: tables and columns that the view reads and no attachment covers."""
+class Rarely:
+    """Does something at the first call, and then so often. What fails is done again at the next one."""
 
-    view: str
-    forgotten: Callable[[], Sequence[str]]
-    announce: Announce
+    seconds: float
+    do: Callable[[], None]
     clock: Clock
     _next: float = float("-inf")
 
     def tend(self) -> None:
-        if self.clock() < self._next:
-            return
-        self._next = self.clock() + UNATTACHED_SECONDS
+        if self.clock() >= self._next:
+            self.do()
+            self._next = self.clock() + self.seconds
+
+
+@dataclass(slots=True)
+class News:
+    """What others know and this worker announces."""
+
+    announce: Announce
+    _verification: int = 0
+
+    def versions(self, raised: tuple[int, int] | None) -> None:
+        """A database that was moved, or promoted, may have its rows and not their sequence."""
+        if raised is not None:
+            self.announce(VersionRaised(*raised))
+
+    def verification(self, last: LastVerification | None) -> None:
+        """A result is announced once per process."""
+        if last is not None and last.id != self._verification:
+            self._verification = last.id
+            self.announce(IndexVerified(last.drift, last.compared, last.duration_seconds, last.finished_at))
+
+    def coverage(self, view: str, forgotten: Callable[[], Sequence[str]]) -> None:
+        """Tables and columns that the view reads and no attachment covers."""
         try:
-            names = self.forgotten()
+            names = forgotten()
         except NotPermitted as error:
             self.announce(Warned("view.unattached", f"could not be checked: {error.detail}"))
             return
         if names:
-            fields = {"remedy": REMEDY}
-            self.announce(Warned("view.unattached", told(self.view, names), fields))
+            self.announce(Warned("view.unattached", told(view, names), {"remedy": REMEDY}))

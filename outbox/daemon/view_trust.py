@@ -9,9 +9,9 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from outbox.daemon.brake import Brake
 from outbox.errors import DocumentsUnavailable
-from outbox.facts import Announce, BrakeOff, BrakeOn, SinkPaused, SinkResumed
-from outbox.policy.brake import HOLD_SECONDS, MOST_FINGERPRINTS, WINDOW_SECONDS
+from outbox.facts import Announce, SinkPaused, SinkResumed
 from outbox.policy.document import Stack
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Failure, Reason
@@ -28,38 +28,6 @@ LOOKUPS: Final = "lookups_without_a_row"  # begins the lookup brakes' fingerprin
 _TYPE: Final = itemgetter(Event._fields.index("entity_type"))
 
 
-@dataclass(slots=True)
-class LookupBrake:
-    """Half the entities gone at once looks like a broken view, not like deletes: then nothing is deleted."""
-
-    least: int = 50
-    _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
-    held: int = 0
-    _last_held: float = 0.0
-
-    def admit(self, looked_up: int, missing: int, now: float) -> bool:
-        """May these missing rows become deletes?"""
-        while self._seen and self._seen[0][0] <= now - WINDOW_SECONDS:
-            self._seen.popleft()
-        self._seen.append((now, looked_up, missing))
-        total = sum(n for _, n, _ in self._seen)
-        gone = sum(n for _, _, n in self._seen)
-        return missing == 0 or total < self.least or gone * 2 <= total
-
-    def hold(self, missing: int, now: float) -> bool:
-        """They wait. True: they are the first since it was off."""
-        first = not self.held
-        self.held, self._last_held = self.held + missing, now
-        return first
-
-    def released(self, now: float, *, let_fail: bool) -> int:
-        """How many it has held, once it is off again: like `Brake`'s fingerprints. 0: it is on, or was never."""
-        if not let_fail and now - self._last_held <= HOLD_SECONDS + WINDOW_SECONDS:
-            return 0
-        held, self.held = self.held, 0
-        return held
-
-
 class CheckedLookups(NamedTuple):
     """`stacks` go on, but for those with a failure in `bad`, by the id of their newest event."""
 
@@ -70,14 +38,13 @@ class CheckedLookups(NamedTuple):
 
 @dataclass(slots=True)
 class Lookups:
-    """One process's judgement of its view; lanes share it, because the brakes count over all of them."""
+    """One process's judgement of its view; lanes share it."""
 
     store: EventStore
     documents: DocumentSource
     announce: Announce
     clock: Clock
-    brakes: dict[str, LookupBrake] = field(default_factory=dict)  # by entity type
-    lets_fail: set[str] = field(default_factory=set)  # what operators have checked
+    brake: Brake  # counts over all lanes, one fingerprint per entity type
     _away_since: float | None = None
     _found: dict[str, deque[Event]] = field(default_factory=dict)  # by type, lately
     _sampled: dict[str, tuple[float, bool]] = field(default_factory=dict)
@@ -89,7 +56,7 @@ class Lookups:
         self._back()
         if all(map(_is_there, found.values())):  # as nearly always
             for kind, number in Counter(map(_TYPE, events)).items():
-                self._admit(kind, number, 0)
+                self.brake.admits_gone(_fingerprint(kind), number, 0)
             self._remember(events)
             return CheckedLookups(stacks, {}, ())
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
@@ -105,60 +72,18 @@ class Lookups:
 
     def _held(self, asked: Mapping[str, tuple[int, Sequence[Event]]]) -> set[str]:
         """Types of which nothing may go now; `asked` says how many were looked up, and which were gone."""
-        doubted = {kind: gone for kind, (n, gone) in asked.items() if not self._admit(kind, n, len(gone))}
+        doubted = {
+            kind: gone
+            for kind, (number, gone) in asked.items()
+            if not self.brake.admits_gone(_fingerprint(kind), number, len(gone))
+        }
         there = self._others_are_there({kind: {event.entity_id for event in gone} for kind, gone in doubted.items()})
-        for kind in there:
-            self._let_go(kind)
+        for kind in there:  # others of the type are, so these are gone
+            self.brake.let_go(_fingerprint(kind))
         held = doubted.keys() - there
         for kind in held:
-            self._hold(kind, len(doubted[kind]))
+            self.brake.hold(_fingerprint(kind), len(doubted[kind]), TOO_MANY_GONE)
         return set(held)
-
-    def _admit(self, kind: str, looked_up: int, missing: int) -> bool:
-        """May the entities of this type that were not found be deleted?"""
-        with self._lock:
-            brake = self._brake(kind)
-            admitted = brake is None or brake.admit(looked_up, missing, self.clock())
-            return admitted or bool(self.lets_fail & {LOOKUPS, _fingerprint(kind)})
-
-    def _brake(self, kind: str) -> LookupBrake | None:
-        """The one that was used longest ago makes room, but not while it holds rows back. None: they all do."""
-        brake = self.brakes.pop(kind, None)
-        if brake is None and len(self.brakes) >= MOST_FINGERPRINTS:
-            idle = next((known for known, brake in self.brakes.items() if not brake.held), None)
-            if idle is None:
-                return None
-            del self.brakes[idle]
-        self.brakes[kind] = brake or LookupBrake()
-        return self.brakes[kind]
-
-    def _hold(self, kind: str, missing: int) -> None:
-        with self._lock:
-            brake = self._brake(kind)
-            first = brake is not None and brake.hold(missing, self.clock())
-        if first:
-            self.announce(BrakeOn(_fingerprint(kind), TOO_MANY_GONE.reason, TOO_MANY_GONE.error))
-
-    def _let_go(self, kind: str) -> None:
-        """Others of the type are there, so these are gone."""
-        with self._lock:
-            brake = self.brakes.pop(kind, None)
-        if brake is not None and brake.held:
-            self.announce(BrakeOff(_fingerprint(kind), brake.held))
-
-    def let_fail(self, chosen: frozenset[str]) -> None:
-        """Called every second: what operators let fail, and types that have come to rest."""
-        with self._lock:
-            now = self.clock()
-            self.lets_fail &= chosen
-            self.lets_fail |= chosen
-            released = [
-                (_fingerprint(kind), held)
-                for kind, brake in self.brakes.items()
-                if (held := brake.released(now, let_fail=bool(chosen & {LOOKUPS, _fingerprint(kind)})))
-            ]
-        for fingerprint, held in released:
-            self.announce(BrakeOff(fingerprint, held))
 
     def _others_are_there(self, gone: Mapping[str, Container[str]]) -> set[str]:
         """Types of which most other entities, that were there lately, are still there: a view that is right has them.

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from outbox.errors import NotPermitted
-from outbox.ports import Captured, LogCapture
+from outbox.ports import Captured
+from outbox.store.event_log import PostgresCapture
 
 # Connect confirms with its offsets, every 60 s by default; our connector's heartbeat comes every 10 s.
 CAPTURE_SECONDS: Final = 90.0
@@ -30,7 +31,7 @@ class CaptureWait:
 
 
 def await_capture(
-    capture: LogCapture,
+    capture: PostgresCapture,
     timeout_seconds: float | None,
     *,
     tell: Callable[[str], None] = lambda _: None,

@@ -13,7 +13,8 @@ from typing import Final
 from outbox.errors import StreamDown
 from outbox.kafka.capture_wait import CAPTURE_SECONDS, await_capture
 from outbox.ops.status import StreamRecords, wait_until_caught_up
-from outbox.ports import LogCapture, StreamOffsets
+from outbox.ports import StreamOffsets
+from outbox.store.event_log import PostgresCapture
 
 PATIENCE_SECONDS: Final = 60.0  # for daemons that work: a longer lag is for `outbox wait --caught-up`
 AGAIN_SECONDS: Final = 2.0  # after they did not get there once, so that a comparison without daemons ends
@@ -25,7 +26,7 @@ class StreamMark:
 
     offsets: StreamOffsets
     patience_seconds: float = field(default_factory=lambda: PATIENCE_SECONDS)
-    capture: LogCapture | None = None
+    capture: PostgresCapture | None = None
     late: str = ""
     unknown: str = ""
 

@@ -40,10 +40,6 @@ class Backoff:
         ceiling = self.ceiling(attempts)
         return ceiling / 2 + random * ceiling / 2
 
-    def shortest_outage_that_fails(self, max_attempts: int) -> float:
-        """Seconds from the first failed attempt to the last one, if every draw is the smallest."""
-        return sum(self.ceiling(attempt) / 2 for attempt in range(1, max_attempts))
-
 
 @dataclass(slots=True)
 class LanePace:

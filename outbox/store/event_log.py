@@ -30,10 +30,13 @@ class PostgresEventLog(TopicStore, topic="event_log"):
 
 
 class PostgresCapture(TopicStore, topic="event_log"):
+    """The connector's replication slot."""
+
     def __init__(self, database: Database, slot: str) -> None:
         super().__init__(database)
         self.slot = slot
 
     def read(self) -> Captured | None:
+        """None: this database has no such slot, or is a standby."""
         row = self._row("captured", slot=self.slot)
         return Captured(**row) if row else None

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.rows import RowMaker, tuple_row
 
-from outbox.errors import DatabaseDown, LockHeld, SchemaMismatch
+from outbox.errors import LockHeld, SchemaMismatch
 from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.document import INLINE_BYTES
 from outbox.policy.event import MOST_ABANDONED, Event
@@ -137,16 +137,13 @@ class PostgresEvents(TopicStore, topic="events"):
         refused: dict[UUID, str] = {}
         settled: set[UUID] = set()
         try:
-            with self.database.connection() as connection:
-                only = [id for id, _ in settlements] if part else None
-                kept, which, changed = self._settle(connection, token, settlements, drawn, only)
+            only = [id for id, _ in settlements] if part else None
+            kept, which, changed = self._settle(token, settlements, drawn, only)
             if kept == len(settlements):
                 return Settled(kept, ())
             if changed:
                 return Settled(0, (), changed=True)
             settled.update(which or ())
-        except DatabaseDown:
-            raise
         except REFUSALS as error:
             self._settle_halves(token, settlements, drawn, error, refused, settled)
             if isinstance(error, SchemaMismatch) and len(refused) == len(settlements):
@@ -171,21 +168,17 @@ class PostgresEvents(TopicStore, topic="events"):
         for part in (settlements[:half], settlements[half:]):
             ids = [id for id, _ in part]
             try:
-                with self.database.connection() as connection:
-                    kept, which, _ = self._settle(connection, token, part, drawn, only=ids)
+                kept, which, _ = self._settle(token, part, drawn, ids)
                 settled.update(ids if kept == len(ids) else which or ())
-            except DatabaseDown:
-                raise
             except REFUSALS as again:
                 self._settle_halves(token, part, drawn, again, refused, settled)
 
     def _settle(
         self,
-        connection: Connection[Any],
         token: UUID,
         settlements: Sequence[tuple[UUID, Settlement]],
         drawn: int | None,
-        only: list[UUID] | None = None,
+        only: list[UUID] | None,
     ) -> tuple[int, list[UUID] | None, bool]:
         verdicts = [
             _verdict(id, settlement)
@@ -194,9 +187,10 @@ class PostgresEvents(TopicStore, topic="events"):
         ]
         parameters: dict[str, Any] = {"token": token, "drawn": drawn, "only": only, "settles": True}
         parameters["expected"] = len(settlements)
-        if verdicts:
-            parameters |= {"owner": self._owner, "verdicts": storable(orjson.dumps(verdicts).decode(), connection)}
-        row = connection.execute(self._sql["settle" if verdicts else "settle_done"], parameters).fetchone()
+        with self.database.connection() as connection:
+            if verdicts:
+                parameters |= {"owner": self._owner, "verdicts": storable(orjson.dumps(verdicts).decode(), connection)}
+            row = connection.execute(self._sql["settle" if verdicts else "settle_done"], parameters).fetchone()
         assert row is not None
         return row[0], row[1], row[2]
 
@@ -208,22 +202,16 @@ class PostgresEvents(TopicStore, topic="events"):
         return Settled(expected - len(rows), lost, [id for id in held if id not in still], still)
 
     def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:
+        """Where the database refuses it, one by one. What it will not have in any state waits for the end of its lease,
+        and for nobody else."""
         try:
             return self._abandon(token, ids, error, MOST_ABANDONED - 1, None)
-        except DatabaseDown:
-            raise
         except REFUSALS:
             if len(ids) > 1:
-                each = [self._abandon_alone(token, id, error) for id in ids]
+                each = [self.abandon(token, [id], error) for id in ids]
                 return Reclaim(*map(sum, zip(*each, strict=True)))
-            return self._abandon(token, ids, error, None, REFUSED_SECONDS)
-
-    def _abandon_alone(self, token: UUID, id: UUID, error: str) -> Reclaim:
-        """One that the database will not have in any state waits for the end of its lease, and for nobody else."""
         try:
-            return self.abandon(token, [id], error)
-        except DatabaseDown:
-            raise
+            return self._abandon(token, ids, error, None, REFUSED_SECONDS)
         except REFUSALS:
             return Reclaim(0, 0, 0, refused=1)
 

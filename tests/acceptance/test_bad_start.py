@@ -52,28 +52,3 @@ def test_a_worker_id_in_use_is_refused_with_78_when_its_holder_is_seen_to_live(s
     assert "Another running worker uses this worker id" in second.output
     assert "OUTBOX_WORKER_ID" in second.output
     assert first.terminate() == 0
-
-
-def test_the_id_of_a_killed_worker_is_free_at_once_on_its_host(start_daemon: StartProcess) -> None:
-    first = start_daemon(OUTBOX_WORKER_ID="w1")
-    first.wait_for_fact("worker.started")
-    first.kill()
-    second = start_daemon(OUTBOX_WORKER_ID="w1")
-    second.wait_for_fact("worker.started")
-    assert second.facts("worker.id_taken") == []
-    assert second.terminate() == 0
-
-
-def test_ids_that_cannot_name_documents_are_refused_with_78_and_the_name_of_their_type(
-    start_daemon: StartProcess, queue: EventTable
-) -> None:
-    queue.produce_many(3, payload=None)
-    queue.connection.execute(
-        "create view search_documents as"
-        " select 'article'::text as entity_type, 1.5::float8 as entity_id, '{}'::json as document"
-    )
-    daemon = start_daemon()
-    assert daemon.wait() == 78
-    assert "search_documents.entity_id is double precision" in daemon.output
-    assert "id::text" in daemon.output
-    assert {(row.attempts, row.status) for row in queue.rows()} == {(0, "pending")}

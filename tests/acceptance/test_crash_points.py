@@ -29,7 +29,7 @@ from tests.nemesis.invariants import (
 from tests.nemesis.joined_documents import as_the_view_says
 
 # Deaths at each point. A hundred took 15 minutes on two cores: OUTBOX_CRASH_DEATHS=100 and `--timeout 3600`.
-TIMES = int(os.environ.get("OUTBOX_CRASH_DEATHS") or depth(2, 2, 20))
+TIMES = int(os.environ.get("OUTBOX_CRASH_DEATHS") or depth(1, 2, 20))
 CHECKS = (
     invariants.nothing_lost, invariants.nothing_made_up, invariants.converged, invariants.nothing_deleted_is_back,
     invariants.nothing_left_leased, invariants.no_document_in_logs, invariants.one_lease, invariants.one_holder,

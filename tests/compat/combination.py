@@ -19,7 +19,7 @@ WIDE = (
 ACCEPTANCE = (
     "lab_1_killed_worker", "lab_2_elasticsearch_down", "lab_3_bad_op", "lab_4_attempts_used_up", "survival",
 )  # fmt: skip
-WIDE_ACCEPTANCE = ("lab_6_daemon", "replay_commands", "survival_limits", "survival_pauses", "verify_commands")
+WIDE_ACCEPTANCE = ("lab_6_daemon", "replay_commands", "verify_commands")
 
 
 def _files(layer: str, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outbox.policy.outcome import Code, DeadReason, Failure, Reason
-from outbox.policy.settle import DONE, SUPERSEDED, Failed, Released, RetryLater, Settlement
+from outbox.policy.settle import DONE, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, EventStore, NewerDelete
 from tests.fakes import MemoryEvents, MemoryQueue
 from tests.fixtures.queue import EventTable
@@ -107,75 +107,6 @@ def test_a_claim_takes_the_oldest_pending_rows_once_and_counts_the_attempt(table
     assert not claim(table.store).events
 
 
-def test_a_claim_starts_at_the_floor(table: Table) -> None:
-    ids = [table.produce(str(n)) for n in range(3)]
-    batch = claim(table.store)
-    table.store.release(batch.token)
-    assert [event.id for event in claim(table.store, floor=batch.events[1].seq).events] == ids[1:]
-
-
-def test_a_claim_brings_the_payload_as_it_was_written(table: Table) -> None:
-    text = b'{"n": 12345678901234567890, "d": 1.10,\n "d": 2}'
-    table.produce("1", payload=text)
-    (event,) = claim(table.store).events
-    assert event.payload == text
-    assert event.payload_bytes is not None
-    assert abs(event.payload_bytes - len(text)) <= 8
-
-
-def test_a_large_payload_is_left_for_later_and_loaded_by_id(table: Table) -> None:
-    text = b'{"text": "' + bytes(range(48, 123)).replace(b'"', b"").replace(b"\\", b"") * 2_000 + b'"}'
-    table.produce("1", payload=text)
-    (event,) = claim(table.store).events
-    assert event.payload is None
-    assert abs((event.payload_bytes or 0) - len(text)) <= 8
-    assert table.store.payloads([event.id]) == {event.id: text}
-
-
-def test_an_upsert_without_a_payload_has_no_size_either(table: Table) -> None:
-    table.produce("1", payload=None)
-    (event,) = claim(table.store).events
-    assert (event.payload, event.payload_bytes) == (None, None)
-    assert table.store.payloads([event.id]) == {}
-
-
-@pytest.mark.parametrize(
-    ("verdict", "status", "attempts", "waits", "reason", "dead_reason"),
-    [
-        (DONE, "done", 1, False, None, None),
-        (SUPERSEDED, "done", 1, False, None, None),
-        (RetryLater(3600.0, BUSY), "pending", 1, True, "es_429", None),
-        (Released("not_sent"), "pending", 0, False, None, None),
-        (Released("braked", 3600.0, BAD), "pending", 0, True, "es_rejected_document", None),
-        (Failed(BAD, DeadReason.NON_RETRYABLE), "failed", 1, False, "es_rejected_document", "non_retryable"),
-    ],
-    ids=["done", "superseded", "retry later", "released", "held", "failed"],
-)
-def test_every_verdict_leads_where_it_should(
-    table: Table,
-    verdict: Settlement,
-    status: str,
-    attempts: int,
-    waits: bool,
-    reason: str | None,
-    dead_reason: str | None,
-) -> None:
-    id = table.produce()
-    assert settle(table.store, claim(table.store), verdict) == []
-    row = table.look(id)
-    assert (row.status, row.attempts, row.error_reason, row.dead_reason) == (status, attempts, reason, dead_reason)
-    assert table.waits(id) is waits
-
-
-def test_each_row_of_a_batch_has_its_own_verdict(table: Table) -> None:
-    ids = [table.produce(str(n)) for n in range(4)]
-    claimed = claim(table.store)
-    verdicts: list[Settlement] = [DONE, RetryLater(60.0, BUSY), Failed(BAD, DeadReason.NON_RETRYABLE), Released("x")]
-    settled = table.store.settle(claimed.token, list(zip(ids, verdicts, strict=True)))
-    assert (settled.kept, list(settled.lost)) == (4, [])
-    assert [table.look(id).status for id in ids] == ["done", "pending", "failed", "pending"]
-
-
 def test_a_retry_is_claimed_when_it_is_due_and_not_before(table: Table) -> None:
     table.produce()
     settle(table.store, claim(table.store), RetryLater(3600.0, BUSY))
@@ -214,22 +145,6 @@ def test_a_settle_that_is_repeated_because_its_reply_was_lost_has_lost_nothing(
     assert settle(table.store, claimed, verdict) == []
 
 
-def test_rows_that_were_given_back_are_not_lost_because_a_neighbour_was(table: Table) -> None:
-    lost, kept = table.produce("1"), table.produce("2")
-    claimed = claim(table.store)
-    table.steal(lost)
-    settled = table.store.settle(claimed.token, [(lost, Released("x")), (kept, Released("x"))])
-    assert (settled.kept, list(settled.lost)) == (1, [lost])
-
-
-def test_a_lease_is_renewed_until_it_is_settled(table: Table) -> None:
-    table.produce()
-    claimed = claim(table.store)
-    assert table.store.renew(claimed.token)
-    settle(table.store, claimed, DONE)
-    assert not table.store.renew(claimed.token)
-
-
 def test_a_release_gives_all_back_with_its_attempt_and_only_once(table: Table) -> None:
     ids = [table.produce(str(n)) for n in range(3)]
     claimed = claim(table.store)
@@ -245,14 +160,6 @@ def test_a_row_whose_worker_died_comes_back_as_a_suspect_and_keeps_its_attempt(t
     assert not claim(table.store).events
     (event,) = claim(table.store, suspects=1).events
     assert (event.id, event.attempts, event.abandoned_count, event.retried) == (id, 2, 1, True)
-
-
-def test_a_row_whose_worker_was_cut_off_comes_back_as_it_was(table: Table) -> None:
-    table.produce()
-    claimed = claim(table.store)
-    table.take_back(claimed.token, dead=False)
-    (event,) = claim(table.store).events
-    assert (event.attempts, event.abandoned_count) == (2, 0)
 
 
 def test_suspects_are_claimed_by_how_often_their_workers_died(table: Table) -> None:
@@ -294,13 +201,3 @@ def test_a_delete_counts_from_its_claim_on(table: Table) -> None:
     assert table.store.newer_deletes(held.token, ids) == {}
     claim(table.other)
     assert table.store.newer_deletes(held.token, ids) == {ids[0]: NewerDelete(2, None)}
-
-
-def test_newer_deletes_are_found_after_the_lease_was_lost(table: Table) -> None:
-    table.produce("a", event_version=1)
-    held = claim(table.store)
-    table.take_back(held.token, dead=False)
-    table.produce("a", "delete", event_version=2)
-    settle(table.other, claim(table.other), DONE)
-    id = held.events[0].id
-    assert table.store.newer_deletes(held.token, [id]) == {id: NewerDelete(2, None)}

@@ -53,11 +53,6 @@ def test_an_outcome_for_every_action_in_order(sink: Sink, target: str) -> None:
     assert fourth.reason is Reason.ES_REJECTED_DOCUMENT
 
 
-def test_the_same_write_twice_is_written_twice(sink: Sink, target: str) -> None:
-    assert write(sink, put(target, "a", 4)) == [WRITTEN]
-    assert write(sink, put(target, "a", 4)) == [WRITTEN]
-
-
 @pytest.mark.parametrize("last", ["put", "remove"])
 def test_the_highest_version_wins_in_whatever_order_they_arrive(sink: Sink, target: str, last: str) -> None:
     highest = put(target, "a", 9) if last == "put" else remove(target, "a", 9)
@@ -76,10 +71,6 @@ def test_an_equal_version_passes_over_a_tombstone(sink: Sink, target: str) -> No
 def test_one_bad_document_leaves_its_neighbours_written(sink: Sink, target: str) -> None:
     outcomes = write(sink, *(put(target, f"d{n}", 1, b"[]" if n == 50 else b"{}") for n in range(100)))
     assert [n for n, outcome in enumerate(outcomes) if outcome != WRITTEN] == [50]
-
-
-def test_a_sink_that_can_be_written_to_has_nothing_to_report(sink: Sink, target: str) -> None:
-    assert sink.probe(target) is None
 
 
 def test_a_sink_that_is_down_says_so_for_every_action_and_raises_nothing() -> None:

@@ -66,27 +66,6 @@ def test_an_orphan_is_dispatched_within_the_rows_of_a_pass_then_followed_and_set
     assert [fact.done for fact in daemon.facts if isinstance(fact, ReplaySettled)] == [25]
 
 
-def test_the_rate_of_the_batch_holds_for_a_daemon_too(connection: psycopg.Connection, pool: Database) -> None:
-    events(connection, 10)
-    orphan(connection, pool, rate=3)
-    daemon = Daemon(pool)
-    daemon.passes(3)
-    assert statuses(connection) == {"pending": 9, "failed": 1}
-
-
-def test_a_rate_below_one_per_second_keeps_the_lease_between_rows(
-    connection: psycopg.Connection, pool: Database
-) -> None:
-    events(connection, 3)
-    orphan(connection, pool, rate=0.25)
-    daemon, other = Daemon(pool), Daemon(pool, "other")
-    for _ in range(5):
-        daemon.passes()
-        other.passes()
-    assert statuses(connection) == {"pending": 2, "failed": 1}
-    assert not other.chore._held
-
-
 def test_a_live_creator_keeps_its_batch(connection: psycopg.Connection, pool: Database) -> None:
     events(connection, 2)
     replay_desk(pool, "alive").create(ReplayRequest(actor=ALICE, reason="x"))
@@ -111,16 +90,6 @@ def test_two_daemons_share_orphans_and_no_row_moves_twice(connection: psycopg.Co
     assert connection.execute("select max(replay_count) from search_outbox_events").fetchone() == (1,)
 
 
-def test_a_daemon_that_stops_lets_go_at_once(connection: psycopg.Connection, pool: Database) -> None:
-    events(connection, 4)
-    orphan(connection, pool)
-    first, second = Daemon(pool, "first", max_start_per_batch=2), Daemon(pool, "second")
-    first.passes()
-    first.chore.let_go()
-    second.passes()
-    assert statuses(connection) == {"pending": 4}
-
-
 def test_checks_and_settles_keep_within_their_limits_per_pass(connection: psycopg.Connection, pool: Database) -> None:
     ids = events(connection, 5)
     desk = replay_desk(pool)
@@ -137,17 +106,6 @@ def test_checks_and_settles_keep_within_their_limits_per_pass(connection: psycop
         ).fetchone()
         counts.append(row)
     assert counts == [(3, 2), (5, 4), (5, 5)]
-
-
-def test_a_cancelled_batch_is_dropped_by_its_daemon(connection: psycopg.Connection, pool: Database) -> None:
-    events(connection, 4)
-    batch = orphan(connection, pool)
-    daemon = Daemon(pool, max_start_per_batch=1)
-    daemon.passes()
-    replay_desk(pool).cancel(batch.id, ALICE, "enough")
-    daemon.passes(2)
-    assert statuses(connection) == {"pending": 1, "failed": 3}
-    assert not daemon.chore._held
 
 
 def test_a_lost_database_fails_no_batch(

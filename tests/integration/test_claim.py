@@ -30,11 +30,6 @@ def test_a_claim_writes_the_row_and_one_lease_for_the_batch(queue: EventTable) -
     assert lease == (claimed.token, "w7", start, 2, {"article": 1, "author": 1})
 
 
-def test_an_empty_claim_leaves_no_lease(queue: EventTable) -> None:
-    assert queue.claim().events == []
-    assert queue.leases() == 0
-
-
 def test_due_retries_take_at_most_their_share_and_fresh_rows_fill_the_rest(queue: EventTable) -> None:
     store = queue.store()
     for _ in range(10):
@@ -48,29 +43,6 @@ def test_due_retries_take_at_most_their_share_and_fresh_rows_fill_the_rest(queue
     assert sorted(event.attempts for event in batch.events) == [1] * 6 + [2] * 4
     rest = queue.claim(store, limit=100, retry_limit=100)
     assert sorted(event.attempts for event in rest.events) == [1] * 4 + [2] * 6
-
-
-def test_a_claim_of_a_retry_clears_when_it_was_due(queue: EventTable) -> None:
-    id = queue.produce("a", next_retry_at="2020-01-01", attempts=3)
-    claimed = queue.claim()
-    assert queue.row(id).next_retry_at is None
-    assert (claimed.events[0].attempts, claimed.events[0].retried) == (4, True)
-
-
-def test_retries_come_in_the_order_in_which_they_are_due(queue: EventTable) -> None:
-    late = queue.produce("late", next_retry_at="2020-01-02")
-    early = queue.produce("early", next_retry_at="2020-01-01")
-    claimed = [queue.claim(limit=1).events[0].id for _ in range(2)]
-    assert claimed == [early, late]
-
-
-def test_a_row_set_back_by_hand_below_the_floor_is_found_from_nothing(queue: EventTable) -> None:
-    id = queue.produce("a", status="failed")
-    queue.produce("b")
-    assert len(queue.claim(floor=0).events) == 1
-    queue.connection.execute("update search_outbox_events set status = 'pending' where id = %s", [id])
-    assert queue.claim(floor=1_000_000).events == []
-    assert [event.id for event in queue.claim(floor=0).events] == [id]
 
 
 @pytest.mark.parametrize("storage", ["plain text", "compressed", "out of line"])
@@ -91,14 +63,6 @@ def test_small_payloads_come_with_the_claim_and_large_ones_later_however_they_ar
         assert (event.payload is None) is (size >= 65_536)
         assert event.payload in (None, texts[event.entity_id].encode())
         assert queue.store().payloads([event.id])[event.id] == texts[event.entity_id].encode()
-
-
-def test_a_claim_brings_no_more_than_a_batch_may_weigh_however_many_it_takes(queue: EventTable) -> None:
-    """500 payloads of just under 64 KiB are 32 MB, twice, in a lane of which 32 MB are promised in all."""
-    for size in (15_000, 17_000):
-        queue.produce(str(size), payload=json.dumps({"t": "x" * size}))
-    here = {event.entity_id: event.payload is not None for event in queue.claim(limit=500).events}
-    assert here == {"15000": True, "17000": False}
 
 
 def test_what_json_cannot_be_parsed_to_travels_as_text(queue: EventTable) -> None:

@@ -143,32 +143,12 @@ def test_a_claim_touches_blocks_in_proportion_to_its_batch(big: EventTable, limi
 
 
 @BOTH
-def test_a_claim_from_the_floor_uses_the_same_index(big: EventTable, generic: bool) -> None:
-    plan = explain(big, "claim", generic, limit=100, retry_limit=50, floor=DONE)
-    assert plan.indexes == {"fresh_idx", "retry_idx"}
-    assert plan.blocks < SOME_BLOCKS + BLOCKS_A_ROW * 100
-
-
-@BOTH
 def test_a_claim_of_a_type_walks_the_twins_and_filters_nobody_else_out(big: EventTable, generic: bool) -> None:
     plan = explain(big, "claim_of_type", generic, limit=100, retry_limit=50, floor=0, entity_type="author")
     assert plan.kinds <= {"Index Scan", "Tid Scan"}
     assert plan.indexes == {"type_fresh_idx", "type_retry_idx"}
     assert plan.filtered == 0
     assert plan.blocks < SOME_BLOCKS + BLOCKS_A_ROW * 100
-
-
-@BOTH
-@pytest.mark.parametrize("entity_type", ["article", "author"])
-def test_a_claim_of_a_type_reads_past_neither_others_nor_its_own_waiting_retries(
-    big: EventTable, entity_type: str, generic: bool
-) -> None:
-    """`author` stands behind all fresh articles; `article` has fifty thousand retries that are not due."""
-    plan = explain(big, "claim_of_type", generic, limit=10, retry_limit=5, floor=0, entity_type=entity_type)
-    assert plan.blocks < SOME_BLOCKS, plan.blocks
-    highest = big.value("select max(seq) from search_outbox_events where entity_type = %s", entity_type)
-    floor = explain(big, "claim_of_type", generic, limit=10, retry_limit=5, floor=highest - 5, entity_type=entity_type)
-    assert floor.blocks < SOME_BLOCKS, floor.blocks
 
 
 @BOTH
@@ -226,17 +206,3 @@ def test_a_query_for_expired_leases_never_reads_an_event(big: EventTable, generi
     plan = explain(big, "expired_leases", generic, "workers", max_processing="600 s", limit=20)
     assert plan.scans == []
     assert plan.blocks < 100
-
-
-def test_the_store_itself_claims_a_batch_in_a_few_milliseconds(big: EventTable) -> None:
-    """Not a benchmark: a Seq Scan over a million rows would take a hundred times as long."""
-    store = big.store()
-    durations = []
-    for _ in range(10):
-        claimed = big.claim(store, limit=100)
-        assert len(claimed.events) == 100
-        durations.append(
-            big.value("select extract(epoch from clock_timestamp() - min(started_at)) from search_outbox_leases")
-        )
-        store.release(claimed.token)
-    assert sorted(durations)[5] < 0.5

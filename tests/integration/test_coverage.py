@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from outbox.app.desk import QueueDesk
-from outbox.daemon.upkeep import UNATTACHED_SECONDS, CoverageWatch
+from outbox.daemon.upkeep import UNATTACHED_SECONDS, News, Rarely
 from outbox.embedded.sample import SampleProducer
 from outbox.errors import NotFound, NotPermitted
 from outbox.facts import Fact, Warned
@@ -299,7 +299,8 @@ def test_a_running_projector_warns_at_its_start_and_once_per_hour(
 ) -> None:
     facts: list[Fact] = []
     clock = Time()
-    watch = CoverageWatch("search_documents", coverage.forgotten, facts.append, clock)
+    news = News(facts.append)
+    watch = Rarely(UNATTACHED_SECONDS, lambda: news.coverage("search_documents", coverage.forgotten), clock)
     for _ in range(2):
         watch.tend()
         watch.tend()
@@ -317,7 +318,7 @@ def test_a_role_that_may_not_see_it_is_said_and_is_no_lost_database() -> None:
         raise NotPermitted("permission denied for table search_outbox_attachments")
 
     facts: list[Fact] = []
-    CoverageWatch("search_documents", forbidden, facts.append, Time()).tend()
+    News(facts.append).coverage("search_documents", forbidden)
     assert isinstance(facts[0], Warned)
     assert "could not be checked: permission denied" in facts[0].message
 

@@ -24,9 +24,9 @@ KAFKA = {"OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "KA
 BOOT_CLOCK = {"Claimer", "Declarations", "Leases", "SecondTarget", "SourceTime"}
 # What measures how long something took or waits for its turn, here, while the machine is awake.
 OTHER_CLOCK = {
-    "BacklogSampler", "Beats", "Debounced", "ElasticSink", "Health", "Judge", "Lane", "Lookups", "Orders",
-    "Partitions", "PauseGate", "Pruner", "Reclaimer", "ReplayChore", "SequenceWatch", "StreamReader", "Suspects",
-    "CoverageWatch", "Targets", "Underway", "Upkeep", "VerificationNews", "ViewDocuments", "_PacedQuery",
+    "BacklogSampler", "Beats", "Debounced", "ElasticSink", "Health", "Brake", "Lane", "Lookups", "Orders",
+    "Partitions", "PauseGate", "Pruner", "Reclaimer", "Rarely", "ReplayChore", "StreamReader", "Suspects",
+    "Targets", "Underway", "Upkeep", "ViewDocuments", "_PacedQuery",
 }  # fmt: skip
 
 

@@ -72,23 +72,6 @@ def test_a_document_of_the_view_above_the_limit_fails_by_its_size_and_is_never_r
     assert sum("json_array_elements_text" in each for each in statements.seen) == 2, "all, and the one that is large"
 
 
-def test_a_document_that_has_grown_above_the_limit_since_the_lookup_is_not_read(queue: EventTable) -> None:
-    queue.connection.execute(VIEW)
-    queue.connection.execute("insert into texts values ('grows', repeat('x', 90000))")
-    event = queue.produce("grows", "refresh", payload=None)
-    worker = a_worker(queue, MemorySink())
-    load = worker.parts.documents.load
-
-    def grown(events: Any, *, whole: bool = False) -> Any:
-        if whole:
-            queue.connection.execute("update texts set body = repeat('x', 200000)")
-        return load(events, whole=whole)
-
-    worker.parts.documents.load = grown  # type: ignore[method-assign]
-    worker.run()
-    assert (queue.row(event).status, queue.row(event).error_reason) == ("failed", "too_large")
-
-
 @pytest.fixture
 def once(queue: EventTable, elastic_url: str, index: str) -> Any:
     """`once()`: one claim of a real process; its largest resident size in bytes."""

@@ -7,10 +7,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from outbox.daemon.brake import WINDOW_SECONDS
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import BrakeOff, BrakeOn, SinkPaused, SinkResumed
-from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS
 from outbox.policy.document import BATCH_BYTES
+from outbox.policy.settle import HOLD_SECONDS
 from outbox.store.documents import ViewDocuments, asking_for
 from outbox.store.queries import queries
 from tests.fixtures.events import Time
@@ -97,15 +98,6 @@ def test_a_null_document_fails_its_row_alone(articles: Articles) -> None:
         "deterministic_exception",
         "OUTBOX_ENTITY_NOT_FOUND",
     )
-    assert articles.document(good) is not None
-
-
-def test_a_document_that_is_no_object_fails_its_row_alone(articles: Articles) -> None:
-    good, bad = articles.add(), articles.add(body=[1])
-    articles.ask(good)
-    id = articles.ask(bad)
-    articles.worker.run()
-    assert articles.queue.row(id).error_code == "OUTBOX_PAYLOAD_INVALID"
     assert articles.document(good) is not None
 
 
@@ -203,22 +195,6 @@ def test_a_view_that_is_gone_after_the_start_releases_its_rows_and_holds_up_nobo
     assert len(articles.worker.of(SinkResumed)) == 1
 
 
-def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, database: str) -> None:
-    conn = articles.queue.connection
-    role = f"outbox_{conn.info.dbname}"
-    conn.execute(f"create role {role} login password 'x'".encode())
-    conn.execute(f"grant usage on schema public to {role}".encode())
-    try:
-        articles.ask(articles.add())
-        event = articles.worker.claim().events[0]
-        url = psycopg.conninfo.make_conninfo(database, user=role, password="x")
-        with open_database(url, size=1) as pool, pytest.raises(DocumentsUnavailable, match="permission denied"):
-            ViewDocuments(pool, "search_documents", batch_bytes=BATCH_BYTES).load([event])
-    finally:
-        conn.execute(f"drop owned by {role}".encode())
-        conn.execute(f"drop role {role}".encode())
-
-
 def test_a_view_whose_schema_is_closed_is_unavailable_before_a_number_is_drawn(
     articles: Articles, database: str
 ) -> None:
@@ -279,18 +255,6 @@ def test_a_view_that_becomes_materialised_while_a_daemon_runs_is_not_read_any_mo
     assert articles.document(entity) is None
 
 
-def test_a_table_in_the_place_of_the_view_is_read(articles: Articles) -> None:
-    conn = articles.queue.connection
-    entity = articles.add()
-    conn.execute("alter view search_documents rename to filled")
-    conn.execute("create table search_documents as select * from filled")
-    articles.ask(entity, op="refresh")
-    articles.worker.run()
-    found = articles.document(entity)
-    assert found is not None
-    assert found[1] == {"n": 33}
-
-
 def test_large_documents_are_loaded_apart_in_portions(articles: Articles) -> None:
     articles.worker.parts.portion_bytes = articles.worker.projector.portion_bytes = 300_000
     entities = [articles.add(body={"text": "y" * 200_000, "n": n}, version=n) for n in range(5)]
@@ -310,28 +274,6 @@ def test_large_documents_are_loaded_apart_in_portions(articles: Articles) -> Non
     assert sizes == [1] * 5
     bodies = [document[1] for entity in entities if (document := articles.document(entity))]
     assert bodies == [{"text": "y" * 200_000, "n": n} for n in range(5)]
-
-
-def test_a_view_that_vanishes_before_its_large_documents_are_read_holds_up_nobody(articles: Articles) -> None:
-    large = articles.ask(articles.add(body={"text": "y" * 200_000}))
-    small, payload = articles.ask(articles.add()), articles.queue.produce("p", entity_type="note")
-    big_payload = articles.queue.produce("q", entity_type="note", payload=json.dumps({"text": "z" * 200_000}))
-    real: Any = articles.worker.projector.documents
-
-    class Vanishing:
-        def load(self, events: Any, *, whole: bool = False) -> Any:
-            if whole:
-                raise DocumentsUnavailable("gone")
-            return real.load(events)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(real, name)
-
-    articles.worker.projector.documents = Vanishing()
-    articles.worker.run()
-    assert [articles.queue.row(id).status for id in (small, payload, big_payload)] == ["done"] * 3
-    row = articles.queue.row(large)
-    assert (row.status, row.attempts, row.error_reason) == ("pending", 0, "documents_unavailable")
 
 
 def test_a_large_payload_that_was_removed_on_the_way_fails_its_row_and_deletes_nothing(queue: EventTable) -> None:
@@ -377,7 +319,7 @@ def test_when_most_lookups_find_no_row_nothing_is_deleted_and_the_alarm_is_raise
     assert {articles.queue.row(id).status for id in asked} == {"done"}
     assert len(articles.sink.documents) == 61
     articles.clock.passes(HOLD_SECONDS + 1)
-    articles.worker.projector.lookups.let_fail(frozenset())
+    articles.worker.brake.let_fail(frozenset())
     assert [fact.held for fact in articles.worker.of(BrakeOff)] == [120]
 
 
@@ -388,41 +330,11 @@ def test_an_operator_who_has_checked_lets_the_deletes_through(articles: Articles
         articles.ask(f"00000000-0000-0000-0000-{number:012}")
     articles.worker.run()
     assert articles.queue.counts() == {"pending": 120}
-    articles.worker.projector.lookups.let_fail(frozenset({"lookups_without_a_row:article"}))
+    articles.worker.brake.let_fail(frozenset({"lookups_without_a_row:article"}))
     articles.queue.make_due()
     articles.worker.run()
     assert articles.queue.counts() == {"done": 120}
     assert len(articles.worker.of(BrakeOff)) == 0 or articles.worker.of(BrakeOff)[0].held
-
-
-@pytest.mark.parametrize(("batch_bytes", "along"), [(8_388_608, True), (4 * 40_000, False)])
-def test_a_lookup_brings_no_more_than_a_batch_may_weigh(articles: Articles, batch_bytes: int, along: bool) -> None:
-    for _ in range(4):
-        articles.ask(articles.add(body={"text": "y" * 50_000}))
-    documents = ViewDocuments(articles.queue.pool(), "search_documents", batch_bytes=batch_bytes)
-    found = documents.load(articles.worker.claim().events)
-    assert [document.body is not None for document in found.values()] == [along] * 4
-    assert all(document.size_bytes and document.size_bytes > 50_000 for document in found.values())
-
-
-def test_halves_bring_no_more_than_the_whole_may(articles: Articles) -> None:
-    """One row that fails makes it read by halves; those are held together in the end."""
-    for _ in range(3):
-        articles.ask(articles.add(body={"text": "y" * 50_000}))
-    articles.ask(articles.add(""))
-    documents = ViewDocuments(articles.queue.pool(), "search_documents", batch_bytes=4 * 40_000)
-    found = documents.load(articles.worker.claim().events)
-    assert sum(document.failure is not None for document in found.values()) == 1
-    assert [document.body for document in found.values()] == [None] * 4
-
-
-def test_letters_of_every_width_arrive_as_they_are(articles: Articles) -> None:
-    entity = articles.add(body={"title": "a\u00e9\u4e16\U0001f600"})
-    articles.ask(entity)
-    articles.worker.run()
-    found = articles.document(entity)
-    assert found is not None
-    assert found[1]["title"] == "a\u00e9\u4e16\U0001f600"
 
 
 # The plan

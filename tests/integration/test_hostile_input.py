@@ -1,23 +1,15 @@
-"""Hostile text through SQL, the library and HTTP: a clear refusal or an exact row, never a crash, shown as text."""
+"""Hostile text through SQL and the library: a clear refusal or an exact row (HTTP: test_console_openapi.py)."""
 
-import json
-import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 from uuid import uuid4
 
-import httpx
 import psycopg
 import pytest
 from psycopg import sql
 
 from outbox import Outbox
-from outbox.web import application, routing
-from outbox.web.auth import RateLimits
-from tests.fixtures.console import Served, serving
-from tests.fixtures.failures import events
-from tests.fixtures.hostile import CONTROL, HOSTILE, OF_THE_DAY, TEXTS, dealt
+from tests.fixtures.hostile import HOSTILE, TEXTS
 from tests.fixtures.postgres import fresh_database
 from tests.integration.test_bad_input import CASES, REFUSED, Case
 
@@ -100,124 +92,3 @@ def test_the_library_writes_exactly_what_it_was_given_or_nothing(producing: Conn
         sql.SQL("select {}::text from search_outbox_events where id = %s").format(sql.Identifier(field)), [id]
     ).fetchone()
     assert row == (HOSTILE[what],)
-
-
-# HTTP: every parameter of every question, every field of every act and form
-
-
-@pytest.fixture(scope="module")
-def shared(postgres_url: str, migrated_template: str, elastic_url: str) -> Iterator[tuple[Served, Connection]]:
-    with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
-        events(connection, 2)
-        with serving(DATABASE_URL=url, ELASTIC_URL=elastic_url, ELASTIC_INDEX="nothing") as served:
-            served.app.state.gate.pace = RateLimits(clock=iter(range(10**9)).__next__)  # a second passes at every read
-            yield served, connection
-
-
-QUESTIONS = [door for door in application.API if door.method == "GET"]
-ASKED = (
-    "entity_type", "entity_id", "error_reason", "error_code", "dead_reason", "failure_type", "fingerprint", "trace_id",
-    "ids", "since", "until", "status", "limit", "cursor", "page", "page_size", "action", "actor", "batch_id", "format",
-    "hours", "live",
-)  # fmt: skip
-
-
-def is_answer(answer: httpx.Response) -> None:
-    """Never a crash; a refusal is a problem document with nothing raw in it."""
-    assert answer.status_code < 500, answer.text[:300]
-    assert not CONTROL.search(str(answer.headers)), answer.headers
-    if answer.status_code >= 400 and "problem" in answer.headers["content-type"]:
-        assert answer.json()["status"] == answer.status_code
-        assert len(answer.text) < 10_000
-
-
-def sendable(text: str) -> str:
-    """What a client can put on the wire at all."""
-    return text.encode("utf-8", "surrogateescape").decode("latin-1") if "\udcff" in text else text
-
-
-@pytest.mark.parametrize("what", TEXTS)
-def test_every_parameter_of_every_question_takes_hostile_text(shared: tuple[Served, Connection], what: str) -> None:
-    client, text = shared[0].client, sendable(HOSTILE[what])[:3_000]
-    for door in QUESTIONS:
-        path = routing.API_PREFIX + door.path.replace("{id}", str(uuid4()))
-        for name in dealt(ASKED, what):
-            is_answer(client.get(path, params={name: text}))
-        is_answer(client.get(routing.API_PREFIX + door.path.replace("{id}", quote(text, safe=""))))
-
-
-ACTS = [door for door in application.API if door.method == "POST"]
-FIELDS = (
-    "by", "reason", "approved_by", "entity_type", "entity_id", "error_reason", "error_code", "dead_reason",
-    "failure_type", "fingerprint", "trace_id", "ids", "since", "until", "limit", "expect", "rate", "dry_run",
-    "webhook_url", "older_than_days", "let_fail", "action", "actor", "batch_id",
-)  # fmt: skip
-
-
-def made(connection: Connection) -> tuple[Any, ...] | None:
-    """How much there is of what acts make; an earlier one that was accepted may still move its rows."""
-    return connection.execute(
-        "select (select count(*) from search_outbox_events), (select count(*) from search_outbox_replays),"
-        " (select count(*) from search_outbox_audit where action not like 'REPLAY%'),"
-        " (select count(*) from search_outbox_controls), (select count(*) from search_outbox_webhook_deliveries)"
-    ).fetchone()
-
-
-@pytest.mark.parametrize("what", TEXTS)
-def test_every_field_of_every_act_takes_hostile_text(shared: tuple[Served, Connection], what: str) -> None:
-    served, connection = shared
-    client, text = served.client, HOSTILE[what]
-    for door in ACTS:
-        path = routing.API_PREFIX + door.path.replace("{id}", str(uuid4()))
-        for field in dealt(FIELDS, what):
-            before = made(connection)
-            # Without a reason unless that is the field: most of these must be refused as a whole.
-            body = {"by": "alice", field: text}
-            answer = client.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
-            is_answer(answer)
-            if answer.status_code >= 400:
-                assert made(connection) == before, (path, field)
-
-
-# An export is a file that holds what was written, and it writes who has taken it.
-FORMS = [door for door in application.PAGES if door.method == "POST" and not door.path.endswith("/export")]
-
-
-@pytest.mark.release("another third of the texts each day", keep=OF_THE_DAY)
-@pytest.mark.parametrize("what", TEXTS)
-def test_every_form_takes_hostile_text_and_shows_it_as_text(shared: tuple[Served, Connection], what: str) -> None:
-    served, connection = shared
-    client, text = served.client, sendable(HOSTILE[what])
-    fields = dict.fromkeys((*FIELDS, "plan", "scope", "token", "next", "confirm"), text)
-    for door in FORMS:
-        path = door.path.replace("{id}", str(uuid4()))
-        for form in (fields, {"by": text, "reason": "r"}, {"by": "a", "reason": text}, {"next": text}):
-            before = made(connection)
-            answer = client.post(path, data=form, headers={"sec-fetch-site": "same-origin"}, follow_redirects=False)
-            is_answer(answer)
-            assert HOSTILE["markup"] not in answer.text
-            assert "<script>alert" not in answer.text
-            if answer.status_code in (302, 303, 307):
-                assert answer.headers["location"].startswith("/ops/")
-            else:
-                assert made(connection) == before, (path, form)
-
-
-COOKIES = ("outbox_by", "outbox_session")
-HEADERS = ("idempotency-key", "authorization", "origin", "sec-fetch-site", "accept", "x-forwarded-for", "referer")
-
-
-@pytest.mark.release("another third of the texts each day", keep=OF_THE_DAY)
-@pytest.mark.parametrize("what", [name for name in TEXTS if name not in ("a long word", "deep JSON")])
-def test_headers_and_cookies_take_hostile_text(shared: tuple[Served, Connection], what: str) -> None:
-    client = shared[0].client
-    # What a client may send at all: a header is one line, and does not begin or end with a blank.
-    raw = re.sub(rb"[\r\n\x00]", b"", HOSTILE[what].encode("utf-8", "surrogateescape")).strip()
-    for name in HEADERS:
-        is_answer(client.get("/ops/queue", headers=[(name.encode(), raw)]))
-        sent = [(name.encode(), raw), (b"content-type", b"application/json")]
-        is_answer(client.post("/api/v1/pause", content=b"{}", headers=sent))
-    for cookie in COOKIES:
-        answer = client.get("/ops/queue/replay", headers=[(b"cookie", cookie.encode() + b"=" + raw)])
-        is_answer(answer)
-        assert "<script>alert" not in answer.text

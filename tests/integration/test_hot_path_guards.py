@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.daemon import declarations, view_trust
+from outbox.daemon import brake, declarations
+from outbox.facts import BrakeOn
 from outbox.policy.document import BATCH_BYTES
 from outbox.ports import BulkAction, WriteReport
-from outbox.sink.bulk import Encoded
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
@@ -123,13 +123,13 @@ def test_types_that_are_held_back_by_their_brakes_are_sampled_together(
     worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
     with counted(monkeypatch) as statements:
         worker.run(480)
-    assert worker.projector.lookups.brakes.keys() == {f"type {n}" for n in range(1, 9)}
+    assert {fact.fingerprint for fact in worker.of(BrakeOn)} == {f"lookups_without_a_row:type {n}" for n in range(1, 9)}
     assert sum("newest" in each for each in statements.seen) == 1, "the sample of eight types is one statement"
 
 
 def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(declarations, "MOST_KNOWN", 20)
-    monkeypatch.setattr(view_trust, "MOST_FINGERPRINTS", 20)
+    monkeypatch.setattr(brake, "MOST_FINGERPRINTS", 20)
     queue.connection.execute(
         "create view search_documents as select 'type ' || g as entity_type, 'e' as entity_id, '{}'::json as document"
         " from generate_series(1, 200) g"
@@ -139,7 +139,7 @@ def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypa
     for _ in range(10):
         worker.run(10)
     assert len(worker.projector.declarations._known[1]) <= 30
-    assert len(worker.projector.lookups.brakes) <= 20
+    assert len(worker.brake._tracks) <= 20
 
 
 class Keeping(MemorySink):
@@ -158,12 +158,6 @@ def test_a_payload_reaches_the_sink_as_the_object_that_was_claimed(queue: EventT
     worker.projector.project(claimed, 0)
     assert len(sink.given) == 20
     assert {id(action.body) for action in sink.given} == {id(event.payload) for event in claimed.events}
-
-
-def test_encoding_keeps_bodies_as_they_are() -> None:
-    body = b'{"title": "x"}'
-    encoded = Encoded([BulkAction("i", str(n), 1, None, body) for n in range(10)])
-    assert sum(part is body for part in encoded._parts) == 10
 
 
 def test_a_batch_is_held_twice_and_not_three_times(queue: EventTable, elastic_url: str, index: str) -> None:

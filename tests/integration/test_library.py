@@ -13,7 +13,7 @@ import pytest
 from outbox import Outbox
 from outbox.errors import UsageError
 from outbox.policy.classify import explain
-from outbox.policy.document import Addressing, Naming
+from outbox.policy.document import Naming
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import Failed
 from tests.fixtures.queue import EventTable
@@ -80,12 +80,12 @@ def test_failed_events_are_listed_newest_first_by_limit_offset_and_filter(librar
 def test_every_failed_event_tells_its_detail_whether_a_reply_came_or_not(library: Outbox, queue: EventTable) -> None:
     replied = explain(400, {"type": "document_parsing_exception", "reason": "bad", "caused_by": {"type": "x"}}).outcome
     away = Failure(Reason.CONNECT, "nobody listens", whole=True)
-    store, addressing = queue.store(), Addressing(Naming(True, lambda _: "articles"))
+    store, naming = queue.store(), Naming(True, lambda _: "articles")
     for failure in (replied, None, away):
         queue.produce()
         claimed = queue.claim(store)
         (event,) = claimed.events
-        found = failure or addressing.refusal(event._replace(op="not-a-real-op"))
+        found = failure or naming.refusal(event._replace(op="not-a-real-op"))
         assert isinstance(found, Failure)
         store.settle(claimed.token, [(event.id, Failed(found, DeadReason.NON_RETRYABLE))])
     infos: list[Any] = [event.error_info for event in reversed(library.failed())]

@@ -8,7 +8,7 @@ import pytest
 
 from outbox.ops.audit import AuditDesk
 from outbox.policy.audit import Actor, Source
-from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy, Versions
+from outbox.policy.entity_type import EntityType, KeptBy, Versions
 from outbox.store.audit import PostgresAudit
 from outbox.store.doctor import PostgresDoctor
 from outbox.store.entity_types import PostgresEntityTypes
@@ -86,18 +86,6 @@ def test_changes_that_were_written_before_anyone_noticed_get_versions_in_their_o
     assert versions == sorted(versions)
 
 
-def test_ids_of_our_own_tables_are_caught_up_with_too(moved: Moved) -> None:
-    """A logical replica has rows and no sequences: the next comparison would get an id that is there."""
-    begun = "insert into search_outbox_verifications (target) values ('articles') returning id"
-    assert [moved.queue.value(begun) for _ in range(3)] == [1, 2, 3]
-    moved.queue.value("select setval(pg_get_serial_sequence('search_outbox_verifications', 'id'), 1)")
-    highest = moved.queue.value("select setval('search_outbox_seq', 1) * 0 + max(seq) from search_outbox_events")
-    assert catch_up(moved.queue.pool(), ALICE) is not None
-    assert moved.queue.value(begun) == 4
-    moved.change(1)
-    assert moved.queue.value("select max(seq) from search_outbox_events where status = 'pending'") > highest
-
-
 def test_replicated_rows_of_the_audit_keep_their_hashes_and_forged_ones_do_not(moved: Moved, postgres_url: str) -> None:
     for _ in range(3):
         catch_up(moved.queue.pool(), ALICE)
@@ -120,16 +108,6 @@ def test_replicated_rows_of_the_audit_keep_their_hashes_and_forged_ones_do_not(m
             forged = "insert into search_outbox_audit (action, actor, source, hash, prev_hash, id) values"
             copy.execute(f"{forged} ('A', 'b', 'cli', 'x', 'y', 99)".encode())
             assert copy.execute("select max(id) from search_outbox_audit").fetchone() == (5,), "a forged one is chained"
-
-
-def test_a_table_of_attempts_can_be_replicated_and_pruned(queue: EventTable) -> None:
-    """Each table has what names a row to logical replication; without it a publisher refuses to delete."""
-    without = r"""
-        select c.relname from pg_class c where c.relkind = 'r' and c.relname like 'search\_outbox\_%%'
-           and c.relnamespace = current_schema()::regnamespace
-           and not exists (select from pg_index i where i.indrelid = c.oid and (i.indisprimary or i.indisreplident))
-    """
-    assert queue.connection.execute(without).fetchall() == []
 
 
 def test_an_older_event_that_is_only_late_keeps_its_version(queue: EventTable) -> None:
@@ -164,24 +142,6 @@ def test_a_seq_that_a_producer_made_up_leaves_numbers_for_everybody_else(queue: 
     catch_up(queue.pool(), ALICE)
     queue.produce("3", entity_type="note")
     assert int(queue.value("select last_value from search_outbox_seq")) == 5_001
-
-
-def test_a_version_that_nobody_can_follow_does_not_hold_up_the_others(queue: EventTable) -> None:
-    PostgresEntityTypes(queue.pool()).declare({"article": BY_VIEW}, "test")
-    queue.produce("1", "refresh", event_version=2**63 - 1)
-    queue.produce("2", "refresh", event_version=7_000)
-    assert catch_up(queue.pool(), ALICE) is not None
-    assert int(queue.value("select last_value from search_outbox_version")) > 7_000
-
-
-def test_numbers_that_lookups_drew_count_too(queue: EventTable) -> None:
-    PostgresEntityTypes(queue.pool()).declare({"article": BY_VIEW}, "test")
-    id = queue.produce("1", "refresh")
-    queue.connection.execute(
-        "update search_outbox_events set status = 'done', processed_at = now(), read_version = 7000 where id = %s", [id]
-    )
-    assert catch_up(queue.pool(), ALICE) is not None
-    assert int(queue.value("select last_value from search_outbox_version")) > 7000
 
 
 def test_a_lane_that_comes_to_another_server_raises_it_before_its_first_claim(moved: Moved, wire: Wire) -> None:

@@ -14,15 +14,15 @@ import pytest
 from psycopg import sql
 
 from outbox import fast_path
-from outbox.daemon.judge import Judge
+from outbox.daemon import brake
 from outbox.daemon.lease import BUSY_SECONDS
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.errors import LockHeld
 from outbox.facts import BatchClaimed, DatabaseLost, Fact, Reclaimed, Warned
 from outbox.ops.discard import DiscardDesk
-from outbox.policy.brake import Brake
 from outbox.policy.inputs import EventFilter
 from outbox.policy.outcome import Failure, Reason
+from outbox.policy.settle import Judge
 from outbox.ports import BulkAction, GivenBack, Reclaim, Sweep, WriteReport
 from outbox.store.acts import PostgresDiscards
 from outbox.store.backlog import PostgresOverview
@@ -86,14 +86,16 @@ def ids(queue: EventTable, where: str) -> list[UUID]:
     return [id for (id,) in queue.connection.execute(query.encode())]
 
 
-def test_any_value_in_any_column_leaves_its_neighbours_alone(queue: EventTable, elastic_url: str, index: str) -> None:
+def test_any_value_in_any_column_leaves_its_neighbours_alone(
+    queue: EventTable, elastic_url: str, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Through claim, bulk and settle; through death and reclaim, sweep, replay and discard."""
     queue.produce_many(NEIGHBOURS // 2, "first")
     made = poison(queue)
     queue.produce_many(NEIGHBOURS // 2, "second")
     with elastic_sink(elastic_url) as sink:
         worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: index))
-        worker.judge.brake = Brake(len(made))
+        monkeypatch.setattr(brake, "MOST_FAILURES", len(made))
         people_look(queue)
         for which in ({}, {"suspects": 3}):
             held = queue.claim(queue.store("dies"), limit=500, **which)

@@ -62,15 +62,6 @@ def test_an_upsert_that_was_reclaimed_does_not_bring_back_what_a_newer_delete_re
     assert worker.last.superseded == 1
 
 
-def test_a_replayed_upsert_does_not_bring_it_back_either(queue: EventTable, sink: Hooked) -> None:
-    upsert = queue.produce("a", status="failed")
-    delete_is_done_and_forgotten(queue, sink)
-    replay(queue, upsert)
-    worker = a_worker(queue, sink)
-    worker.run()
-    assert (sink.documents, queue.row(upsert).status) == ({}, "done")
-
-
 @pytest.mark.parametrize("created", ["-31 seconds", "2 hours", "infinity", "-infinity"])
 def test_nor_does_a_late_commit_that_meets_an_idle_process(queue: EventTable, sink: Hooked, created: str) -> None:
     """Never claimed before, above all that this process has seen: only its age tells, or that it tells nothing."""
@@ -83,18 +74,6 @@ def test_nor_does_a_late_commit_that_meets_an_idle_process(queue: EventTable, si
     status = queue.value("select status from search_outbox_events where id = %s", late)
     assert (sink.documents, status) == ({}, "done")
     assert idle.last.superseded == 1
-
-
-def test_nor_does_one_of_a_type_that_was_claimed_apart(queue: EventTable, sink: Hooked) -> None:
-    """Another type's claims say nothing about this one's order."""
-    delete_is_done_and_forgotten(queue, sink, event_version=100)
-    queue.produce("a", event_version=50, created_at=queue.value("select now() - interval '1 minute'"))
-    queue.produce("b", entity_type="block")
-    busy = a_worker(queue, sink)
-    busy.clock.passes(100)
-    busy.run(entity_type="block")
-    busy.run(entity_type="article")
-    assert list(sink.documents) == [("articles", "block:b")]
 
 
 def test_nor_does_one_that_was_given_back_and_meets_a_process_that_has_claimed_nothing_yet(
@@ -186,20 +165,6 @@ def test_a_delete_under_another_routing_is_of_another_document(queue: EventTable
     worker.run()
     assert KEY in sink.documents
     assert (queue.row(upsert).status, worker.last.superseded) == ("done", 0)
-
-
-def test_an_older_delete_stops_nothing(queue: EventTable, sink: Hooked) -> None:
-    delete_is_done_and_forgotten(queue, sink)
-    queue.produce("a")
-    a_worker(queue, sink).run()
-    assert KEY in sink.documents
-
-
-def test_a_newer_delete_that_is_not_done_stops_nothing_yet(queue: EventTable, sink: Hooked) -> None:
-    queue.produce("a")
-    queue.produce("a", "delete", next_retry_at="2999-01-01")
-    a_worker(queue, sink).run()
-    assert KEY in sink.documents
 
 
 def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: EventTable, sink: Hooked) -> None:

@@ -29,7 +29,7 @@ class Daemon:
             desk.controls,
             desk.version_known,
             self.worker.gate,
-            self.worker.judge.let_fail,
+            self.worker.brake.let_fail,
             self.worker.projector.higher.ahead,
             self.kinds,
             store.open_types,

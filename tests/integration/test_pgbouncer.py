@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import psycopg
@@ -11,8 +10,8 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import PooledAddress
 from outbox.ports import Level
-from outbox.store.pool import Database, is_between
-from outbox.store.pooler import ear, shares_sessions
+from outbox.store.pool import Database
+from outbox.store.pooler import ear
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import Outbox as Command
 from tests.fixtures.desks import Examine
@@ -40,20 +39,6 @@ def connected(url: str) -> Session:
 
 
 # What is seen
-
-
-def test_a_pooler_is_distinguished_from_the_server(pooled: str, database: str) -> None:
-    with connected(database) as direct, connected(pooled) as behind:
-        assert not is_between(direct)
-        assert not shares_sessions(direct, partial(connected, database))
-        assert is_between(behind)
-        assert shares_sessions(behind, partial(connected, pooled))
-
-
-def test_a_pooler_in_session_mode_keeps_sessions_apart(postgres_url: str) -> None:
-    with Pgbouncer.temporary(server_url=postgres_url, mode="session") as pooler, connected(pooler.url) as behind:
-        assert is_between(behind)
-        assert not shares_sessions(behind, partial(connected, pooler.url))
 
 
 def test_two_clients_that_prepare_may_run_each_others_statements(pgbouncer: Pgbouncer, pooled: str) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from outbox.app.chores import forgotten
 from outbox.config import load_settings
-from outbox.daemon.pruner import Keep, Pruner
+from outbox.daemon.pruner import Pruner
 from outbox.errors import Conflict
-from outbox.facts import Fact, TablePruned, Warned
+from outbox.facts import Fact, TablePruned
 from outbox.ops.retention import EventRetention
 from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.policy.inputs import BadRequest
@@ -24,7 +24,7 @@ from outbox.store.pool import Database
 from outbox.store.retention import PRUNE_KEY, PostgresRetention
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
-from tests.fixtures.failures import ALICE, audit_counts, replay_desk, statuses
+from tests.fixtures.failures import ALICE, audit_counts, replay_desk
 from tests.fixtures.waiting import eventually
 
 OLD = "10 days"
@@ -201,39 +201,6 @@ def test_a_type_is_not_declared_otherwise_while_its_events_are_removed(
     assert left(connection) == {"a1"}
 
 
-def test_a_discarded_row_that_is_replayed_meanwhile_is_not_removed(
-    connection: psycopg.Connection, pool: Database
-) -> None:
-    event(connection, "x", 1, "discarded")
-    row = connection.execute("select id from search_outbox_events").fetchone()
-    assert row is not None
-    replay_desk(pool).replay_one(row[0], ALICE, "needed after all")
-    assert desk(pool).prune(0, ALICE).removed == 0
-    assert statuses(connection) == {"pending": 1}
-
-
-def test_rows_that_must_stay_are_passed_and_do_not_stop_the_pass(
-    connection: psycopg.Connection, pool: Database
-) -> None:
-    for n in range(6):
-        event(connection, f"k{n}", 1, "failed", age=NOW)
-        event(connection, f"k{n}", 2, op="delete", age="20 days")
-        event(connection, f"g{n}", 1, op="refresh", age="15 days")
-    found = desk(pool).prune(5, ALICE)
-    assert (found.removed, found.kept) == (6, 6)
-    assert {name for name in left(connection) if name.startswith("g")} == set()
-
-
-def test_many_rows_of_one_moment_are_all_passed(connection: psycopg.Connection, pool: Database) -> None:
-    """An adopted table may have given a million rows the same processed_at."""
-    for n in range(9):
-        event(connection, f"k{n}", 1, "failed", age=NOW)
-        event(connection, f"k{n}", 2, op="delete")
-    connection.execute("update search_outbox_events set processed_at = '2020-01-01' where op = 'delete'")
-    found = desk(pool).prune(5, ALICE)
-    assert (found.removed, found.kept) == (0, 9)
-
-
 def test_a_dry_run_removes_nothing_and_an_age_must_be_meant(connection: psycopg.Connection, pool: Database) -> None:
     event(connection, "a", 1)
     found = desk(pool).prune(5, ALICE, dry_run=True)
@@ -284,11 +251,11 @@ class Passes:
         self.pruner = Pruner(
             self.retention.step,
             PostgresAudit(pool),
-            Keep(**keep),
             interval_seconds=60,
             announce=self.facts.append,
             clock=lambda: self.now,
             worker="w1",
+            **keep,
         )
 
     def run(self, after: float = 0.0) -> list[TablePruned]:
@@ -335,28 +302,6 @@ def test_a_daemon_prunes_the_audit_by_its_ttl_and_the_database_writes_down_what_
     assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}, "nothing goes without a row that says so"
 
 
-def test_nothing_is_pruned_where_everything_is_kept(connection: psycopg.Connection, pool: Database) -> None:
-    event(connection, "a", 1, age="10000 days")
-    connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
-    assert Passes(pool, events_days=0, audit_days=0).run() == []
-    assert left(connection) == {"a1"}
-
-
-def test_a_pass_ends_at_half_its_interval(connection: psycopg.Connection, pool: Database) -> None:
-    passes = Passes(pool, events_days=5, audit_days=0, rows_a_step=1)
-    for n in range(5):
-        event(connection, f"a{n}", 1, op="refresh")
-    step = passes.pruner.step
-
-    def slow(before: datetime, place: PrunePlace, rows: int) -> Any:
-        passes.now += 20
-        return step(before, place, rows)
-
-    passes.pruner.step = slow
-    (fact,) = passes.run()
-    assert (fact.count, fact.nothing_left) == (2, False)
-
-
 def test_many_rows_that_must_stay_are_walked_over_once_an_hour_only(
     connection: psycopg.Connection, pool: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,19 +328,6 @@ def test_many_rows_that_must_stay_are_walked_over_once_an_hour_only(
     assert passes.run(60)[0].count == 0
     assert passes.run(3_600)[0].count == 4
     assert places[-1] == PrunePlace()
-
-
-def test_a_daemon_warns_once_that_it_cannot_tell_in_time(connection: psycopg.Connection, pool: Database) -> None:
-    passes = Passes(pool, events_days=5, audit_days=0)
-    for n in range(2):
-        event(connection, f"a{n}", 1, op="delete")
-    passes.retention._ask = lambda *_: None  # type: ignore[method-assign]
-    passes.run()
-    passes.run(60)
-    warned = [fact for fact in passes.facts if isinstance(fact, Warned)]
-    assert passes.pruner._warned
-    assert warned == []
-    assert statuses(connection) == {"done": 2}
 
 
 def test_old_replays_and_deliveries_are_forgotten(connection: psycopg.Connection, pool: Database) -> None:

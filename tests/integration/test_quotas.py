@@ -12,7 +12,7 @@ from outbox.policy.settle import DONE
 from outbox.ports import Claimed, ClaimOrder
 from outbox.store.events import PostgresEvents
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import EventTable, alive, order
+from tests.fixtures.queue import EventTable, order
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
@@ -54,33 +54,6 @@ def test_a_claim_takes_at_most_what_is_left_of_the_limit_over_all_workers(queue:
     assert in_flight(queue) == 5
 
 
-def test_a_limit_of_one_type_does_not_concern_another(queue: EventTable) -> None:
-    queue.produce_many(10)
-    queue.produce_many(10, entity_type="author")
-    store = queue.store()
-    store.put_quota("article", 1, None)
-    assert len(limited(store).events) == 1
-    assert len(limited(store, kind="author").events) == 10
-
-
-def test_rows_that_are_taken_back_make_room_again(queue: EventTable) -> None:
-    queue.produce_many(10)
-    store = queue.store()
-    store.put_quota("article", 4, None)
-    limited(store)
-    queue.expire()
-    queue.reclaims().step(alive)
-    assert len(limited(store).events) == 4
-
-
-def test_suspects_count_too(queue: EventTable) -> None:
-    queue.produce_many(10, abandoned_count=1)
-    store = queue.store()
-    store.put_quota("article", 4, None)
-    assert len(limited(store, 3, suspects=1).events) == 3
-    assert len(limited(store, 50, suspects=1).events) == 1
-
-
 def test_many_workers_at_once_never_have_more_in_flight_than_the_limit(queue: EventTable) -> None:
     """The lock comes in a statement of its own: only the next one's snapshot sees what the last holder took."""
     queue.produce_many(600)
@@ -120,38 +93,6 @@ def test_a_rate_is_a_bucket_that_fills_by_the_databases_clock_and_holds_one_seco
     assert 24 <= len(limited(store).events) <= 30
     queue.connection.execute("update search_outbox_quotas set refilled_at = now() - interval '1 hour', tokens = 0")
     assert len(limited(store, 500).events) == 50
-
-
-def test_a_rate_below_one_per_second_lets_one_event_through_now_and_then(queue: EventTable) -> None:
-    queue.produce_many(10)
-    store = queue.store()
-    store.put_quota("article", None, 0.5)
-    queue.connection.execute("update search_outbox_quotas set refilled_at = now() - interval '3 seconds'")
-    assert len(limited(store).events) == 1
-    assert len(limited(store).events) == 0
-
-
-def test_a_rate_of_nothing_stops_the_type(queue: EventTable) -> None:
-    queue.produce_many(10)
-    store = queue.store()
-    store.put_quota("article", None, 0.0)
-    queue.connection.execute("update search_outbox_quotas set refilled_at = now() - interval '1 hour'")
-    assert len(limited(store).events) == 0
-
-
-def test_both_limits_hold_together(queue: EventTable) -> None:
-    queue.produce_many(100)
-    store = queue.store()
-    store.put_quota("article", 7, 50.0)
-    assert len(limited(store).events) == 7
-
-
-def test_changed_settings_take_effect_at_the_next_start(queue: EventTable) -> None:
-    queue.produce_many(100)
-    store = queue.store()
-    store.put_quota("article", 1, None)
-    store.put_quota("article", 9, None)
-    assert len(limited(store).events) == 9
 
 
 def test_a_type_without_a_quota_row_is_claimed_as_if_there_were_none(queue: EventTable) -> None:

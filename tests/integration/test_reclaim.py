@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from outbox.daemon.reclaimer import Reclaimer
-from outbox.facts import DatabaseLost, Fact, Reclaimed
+from outbox.facts import Fact, Reclaimed
 from outbox.policy.settle import DONE
 from outbox.ports import Claimed, Sweep
 from outbox.store.workers import RECLAIM_KEY
@@ -61,12 +61,6 @@ def silence(queue: EventTable, worker: str = "w1") -> None:
     queue.connection.execute(
         "update search_outbox_workers set heartbeat_at = now() - interval '10 seconds' where worker_id = %s", [worker]
     )
-
-
-def test_a_lease_that_lives_is_left_alone(queue: EventTable) -> None:
-    a_batch(queue)
-    assert Watch(queue).reclaimed() == (0, 0, 0)
-    assert queue.counts() == {"processing": 3}
 
 
 def test_rows_of_a_lease_that_ran_out_come_back_pending_with_their_attempt_spent(queue: EventTable) -> None:
@@ -129,18 +123,6 @@ def test_only_the_rows_of_a_worker_that_was_killed_count_as_abandoned(
     assert queue.rows()[0].abandoned_count == abandoned
 
 
-def test_an_outage_of_the_database_is_not_a_crash(queue: EventTable) -> None:
-    """Everyone was silent for longer than three intervals; whoever reclaims was cut off as well."""
-    start = enrol(queue)
-    a_batch(queue, 3, "w1", start)
-    watch = Watch(queue)
-    queue.expire()
-    silence(queue)
-    watch.reclaimer.handle(DatabaseLost("lane-0", "gone"))
-    assert watch.reclaimed() == (3, 0, 0)
-    assert {row.abandoned_count for row in queue.rows()} == {0}
-
-
 def test_a_large_lease_is_taken_back_in_bounded_steps(queue: EventTable) -> None:
     queue.produce_many(1_200)
     queue.claim(limit=1_200)
@@ -149,14 +131,6 @@ def test_a_large_lease_is_taken_back_in_bounded_steps(queue: EventTable) -> None
     assert [reclaims.step(dead).rows for _ in range(4)] == [500, 500, 200, 0]
     assert queue.leases() == 0
     assert queue.counts() == {"pending": 1_200}
-
-
-def test_twenty_five_leases_are_all_taken_back_in_one_pass(queue: EventTable) -> None:
-    for _ in range(25):
-        a_batch(queue, 2)
-    queue.expire()
-    assert Watch(queue).reclaimed()[0] == 50
-    assert queue.leases() == 0
 
 
 def test_only_one_process_reclaims_at_a_time(queue: EventTable, database: str) -> None:
@@ -180,14 +154,6 @@ def test_a_row_that_someone_holds_is_taken_back_in_the_next_pass(queue: EventTab
     assert (queue.leases(), queue.counts()) == (0, {"pending": 3})
 
 
-def test_a_lease_whose_rows_are_all_settled_already_is_only_closed(queue: EventTable) -> None:
-    claimed = a_batch(queue, 1)
-    queue.connection.execute("update search_outbox_events set status = 'done'")
-    queue.expire(claimed.token)
-    assert queue.reclaims().step(dead).rows == 0
-    assert (queue.leases(), queue.counts()) == (0, {"done": 1})
-
-
 def test_the_rows_of_a_lease_that_another_batch_holds_now_are_not_touched(queue: EventTable) -> None:
     """The old lease row is still there, as after a crash between two steps; the rows have a new token."""
     claimed = a_batch(queue, 1)
@@ -209,50 +175,6 @@ def test_rows_set_to_processing_by_hand_are_swept_up(queue: EventTable) -> None:
     leased = queue.claim().events[0].id
     assert queue.reclaims().sweep() == Sweep(1, finished=True)
     assert (queue.row(stray).status, queue.row(leased).status) == ("pending", "processing")
-
-
-def test_a_stray_row_whose_lease_still_has_time_is_waited_for(queue: EventTable) -> None:
-    queue.produce()
-    queue.connection.execute(
-        "update search_outbox_events set status = 'processing', lease_until = now() + interval '1 minute'"
-    )
-    assert queue.reclaims().sweep() == Sweep(0, finished=True)
-
-
-def test_a_million_pending_rows_cost_a_reclaim_nothing(queue: EventTable) -> None:
-    """Here a hundred thousand, and what PostgreSQL says it touched."""
-    queue.produce_many(100_000, payload=None)
-    a_batch_token = queue.claim(limit=10).token
-    queue.expire(a_batch_token)
-    before = touched(queue)
-    assert queue.reclaims().step(dead).rows == 10
-    assert touched(queue) - before < 1_500
-
-
-def touched(queue: EventTable) -> int:
-    """Each session keeps its own counts for up to a second: the one that produced must tell them too."""
-    with queue.pool().connection() as connection:
-        for each in (connection, queue.connection):
-            each.execute("select pg_stat_force_next_flush()")
-    queue.connection.execute("select pg_stat_clear_snapshot()")
-    return int(
-        queue.value(
-            "select heap_blks_hit + heap_blks_read from pg_statio_user_tables where relname = 'search_outbox_events'"
-        )
-    )
-
-
-def test_a_crash_while_reclaiming_leaves_everything_as_it_was(queue: EventTable) -> None:
-    a_batch(queue)
-    queue.expire()
-
-    def crash(_: tuple[Any, ...]) -> bool:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        queue.reclaims().step(crash)
-    assert queue.counts() == {"processing": 3}
-    assert Watch(queue).reclaimed()[0] == 3
 
 
 def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(queue: EventTable) -> None:

@@ -33,9 +33,9 @@ def primary() -> Iterator[EmbeddedPostgres]:
         yield server
 
 
-@pytest.fixture
-def replica(primary: EmbeddedPostgres, queue: EventTable) -> Iterator[EmbeddedPostgres]:
-    """Made after the database: it has it from the beginning."""
+@pytest.fixture(scope="module")
+def replica(primary: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+    """One for all tests: the last one promotes and stops it."""
     StreamingReplica.primary = primary
     with StreamingReplica.temporary(settings=SETTINGS) as server:
         yield server
@@ -103,31 +103,6 @@ def test_what_a_replica_lacks_is_no_drift_and_what_differs_on_the_primary_is(
         assert desk.verify.run(VerifyOptions(rate=0)).report.counts[Kind.MISSING] == 1
 
 
-def test_what_is_no_replica_of_the_database_is_refused_before_anything_is_compared(
-    world: JoinedWorld, replica: EmbeddedPostgres, primary: EmbeddedPostgres, postgres_url: str
-) -> None:
-    world.add(3)
-    world.fill_index()
-    url = copy_of(replica, world.queue)
-    for other, why in ((postgres_url, "another PostgreSQL cluster"), (replica.url, "another database")):
-        with reading_from(world, other) as desk, pytest.raises(ReplicaUnusable, match=why) as refused:
-            desk.verify.run(VerifyOptions(rate=0))
-        assert refused.value.exit_code == 78
-    with reading_from(world, world.queue.url.replace("127.0.0.1", "localhost")) as desk:
-        assert desk.verify.run(VerifyOptions(rate=0)).report.drift == 0, "the primary by another address is right"
-    with psycopg.connect(url, autocommit=True) as copy:
-        copy.execute("select pg_promote()")
-        eventually(lambda: copy.execute("select pg_is_in_recovery()").fetchone() == (False,), what="a promotion")
-    with reading_from(world, url) as desk, pytest.raises(ReplicaUnusable, match="promoted"):
-        desk.verify.run(VerifyOptions(rate=0))
-    replica.stop()
-    with reading_from(world, url) as desk:
-        with pytest.raises(ReplicaDown, match="OUTBOX_READ_DATABASE_URL"):
-            desk.repair.plan(VerifyOptions(rate=0), 10)
-        assert desk.backfill.run(desk.backfill.start((), ALICE, "why"), ALICE, 0.0).written == 3
-    assert world.queue.value("select count(*) from search_outbox_verifications") == 1
-
-
 def the(found: dict[str, list[Finding]]) -> Finding:
     (finding,) = found["replica"]
     return finding
@@ -154,3 +129,28 @@ def test_the_doctor_checks_the_replica(
     replica.stop()
     down = the(examine(mine, OUTBOX_READ_DATABASE_URL=url))
     assert (down.level, "does not answer" in down.detail) == (Level.BAD, True)
+
+
+def test_what_is_no_replica_of_the_database_is_refused_before_anything_is_compared(
+    world: JoinedWorld, replica: EmbeddedPostgres, primary: EmbeddedPostgres, postgres_url: str
+) -> None:
+    world.add(3)
+    world.fill_index()
+    url = copy_of(replica, world.queue)
+    for other, why in ((postgres_url, "another PostgreSQL cluster"), (replica.url, "another database")):
+        with reading_from(world, other) as desk, pytest.raises(ReplicaUnusable, match=why) as refused:
+            desk.verify.run(VerifyOptions(rate=0))
+        assert refused.value.exit_code == 78
+    with reading_from(world, world.queue.url.replace("127.0.0.1", "localhost")) as desk:
+        assert desk.verify.run(VerifyOptions(rate=0)).report.drift == 0, "the primary by another address is right"
+    with psycopg.connect(url, autocommit=True) as copy:
+        copy.execute("select pg_promote()")
+        eventually(lambda: copy.execute("select pg_is_in_recovery()").fetchone() == (False,), what="a promotion")
+    with reading_from(world, url) as desk, pytest.raises(ReplicaUnusable, match="promoted"):
+        desk.verify.run(VerifyOptions(rate=0))
+    replica.stop()
+    with reading_from(world, url) as desk:
+        with pytest.raises(ReplicaDown, match="OUTBOX_READ_DATABASE_URL"):
+            desk.repair.plan(VerifyOptions(rate=0), 10)
+        assert desk.backfill.run(desk.backfill.start((), ALICE, "why"), ALICE, 0.0).written == 3
+    assert world.queue.value("select count(*) from search_outbox_verifications") == 1

@@ -1,6 +1,5 @@
 """Counts by type reach search_outbox_rollup, add up over daemons, survive an outage and stay bounded."""
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -13,7 +12,6 @@ from outbox.errors import DatabaseDown
 from outbox.store.failures import PostgresRollup, RollupKey
 from outbox.store.pool import Database
 from outbox.telemetry.rollup import MOST_TYPES, Rollup
-from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -90,42 +88,3 @@ def test_counts_that_could_not_be_written_go_with_the_next() -> None:
     rollup.flush()
     assert store.added == {("article", "done", ""): 7}
     assert heard == [facts.DatabaseLost("rollup", "refused")]
-
-
-def test_the_loop_writes_now_and_then_and_once_more_at_the_end(
-    connection: psycopg.Connection, store: PostgresRollup
-) -> None:
-    beats: list[Any] = []
-    stop = threading.Event()
-    rollup = Rollup(store, beats.append, interval_seconds=0.05)
-    thread = threading.Thread(target=rollup.run, args=(stop,))
-    thread.start()
-    rollup.handle(settled({("article", "done", ""): 1}))
-    eventually(lambda: counted(connection), what="the first counts")
-    eventually(lambda: len(beats) > 2, what="beats")
-    rollup.handle(settled({("author", "done", ""): 1}))
-    stop.set()
-    thread.join(PATIENCE_SECONDS)
-    assert counted(connection) == {("article", "done", ""): 1, ("author", "done", ""): 1}
-
-
-def test_daemons_that_add_the_same_keys_at_once_do_not_deadlock(
-    connection: psycopg.Connection, store: PostgresRollup
-) -> None:
-    keys: list[RollupKey] = [(f"type-{n}", "done", "") for n in range(50)]
-    errors: list[Exception] = []
-
-    def add(order: list[RollupKey]) -> None:
-        try:
-            for _ in range(30):
-                store.add(dict.fromkeys(order, 1))
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=add, args=(order,)) for order in (keys, keys[::-1])]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-    assert not errors
-    assert counted(connection) == dict.fromkeys(keys, 60)

@@ -1,7 +1,6 @@
 """What a session brings along (environment, role, database) changes no document and calls no outage."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,8 +12,6 @@ import pytest
 from elasticsearch import Elasticsearch
 from psycopg import sql
 
-from outbox.errors import OutboxError
-from outbox.facts import DatabaseLost
 from outbox.store.pool import Database, connect
 from tests.fixtures.commands import call
 from tests.fixtures.joined import JoinedWorld
@@ -114,44 +111,6 @@ def test_no_variable_of_libpq_changes_a_session_of_ours(queue: EventTable, monke
     given = psycopg.conninfo.make_conninfo(queue.url, options="-c search_path=mine")
     with connect(given) as connection:
         assert connection.execute("show search_path").fetchone() == ("mine",)
-
-
-class Lanes(JoinedWorld):
-    """Two at once over one pool. Every fact is kept."""
-
-    def drain(self) -> None:
-        threads = [threading.Thread(target=self._until_empty) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _until_empty(self) -> None:
-        while self.queue.value("select true") and self.left():
-            try:
-                self.worker.run(limit=5)
-            except OutboxError as error:
-                self.worker.facts.append(DatabaseLost("lane", error.detail))
-
-    def left(self) -> bool:
-        with psycopg.connect(self.queue.url) as connection:
-            row = connection.execute("select exists (select from search_outbox_events where processed_at is null)")
-            return row.fetchone() == (True,)
-
-
-@pytest.mark.parametrize("level", ["serializable", "repeatable read"])
-def test_two_lanes_meet_no_conflict_where_the_databases_default_is_stricter(
-    queue: EventTable, es: Elasticsearch, elastic_url: str, index: str, level: str
-) -> None:
-    name = queue.connection.info.dbname
-    queue.connection.execute(f"alter database {name} set default_transaction_isolation = '{level}'".encode())
-    world = Lanes(queue, es, elastic_url, index)
-    world.add(300)
-    for id in range(1, 301):
-        world.refresh(id)
-    world.drain()
-    assert world.worker.of(DatabaseLost) == []
-    assert (queue.counts(), world.count()) == ({"done": 300}, 300)
 
 
 def test_a_statement_runs_read_committed_and_commits_by_itself(queue: EventTable) -> None:

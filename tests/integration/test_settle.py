@@ -78,14 +78,6 @@ def test_done_is_the_same_alone_beside_other_verdicts_and_with_a_verdict_of_its_
     assert rows[1:] == rows[:1] * 2
 
 
-def test_a_release_leaves_the_last_error_where_it_was(queue: EventTable) -> None:
-    id = queue.produce()
-    settle(queue, RetryLater(0.0, BUSY))
-    settle(queue, Released("es_blocked"))
-    row = queue.row(id)
-    assert (row.status, row.attempts, row.error_reason, row.error) == ("pending", 1, "es_429", "429 busy")
-
-
 def test_a_retry_is_due_by_the_databases_clock(queue: EventTable) -> None:
     id = queue.produce()
     settle(queue, RetryLater(100.0, BUSY))
@@ -111,22 +103,6 @@ def test_attempts_whose_cause_was_the_item_are_kept_and_those_of_an_outage_are_n
         (3, 0, "es_rejected_document", "OUTBOX_PAYLOAD_INVALID", "400 no", "w1"),
     ]
     assert kept[1][6] == {"status": 400, "why": 'a "b"'}
-
-
-def test_an_attempt_number_that_comes_again_by_hand_does_not_stop_the_settle(queue: EventTable) -> None:
-    id = queue.produce()
-    for _ in range(2):
-        settle(queue, Failed(REFUSED, DeadReason.NON_RETRYABLE))
-        queue.connection.execute("update search_outbox_events set status = 'pending' where id = %s", [id])
-    assert queue.value("select count(*) from search_outbox_attempts") == 2
-
-
-def test_texts_of_all_kinds_survive_a_settle(queue: EventTable) -> None:
-    """Quotes, backslashes, line breaks, percent signs, astral characters: a batch is one JSON text on its way."""
-    error = 'a "quote" \\ back\nslash %s {x} \u2028 \U0001f600 <b>'
-    id = queue.produce()
-    settle(queue, Failed(Failure(Reason.DETERMINISTIC, error, detail={"e": error}), DeadReason.NON_RETRYABLE))
-    assert (queue.row(id).error, queue.row(id).error_detail) == (error, {"e": error})
 
 
 class LosesReplies:
@@ -172,26 +148,6 @@ def test_a_settle_after_the_lease_was_taken_changes_nothing_and_is_counted(queue
     assert [fact.count for fact in worker.of(LeaseLost)] == [2]
     assert (worker.last.done, worker.last.lost) == (1, 2)
     assert queue.counts() == {"done": 1, "pending": 2}
-
-
-def test_a_row_that_was_removed_by_hand_counts_as_lost_and_harms_nobody(queue: EventTable) -> None:
-    gone, kept = queue.produce("gone"), queue.produce("kept")
-    worker = InProcess(Parts(queue.store(), MemorySink()))
-    claimed = worker.claim()
-    queue.connection.execute("delete from search_outbox_events where id = %s", [gone])
-    worker.projector.project(claimed, 0)
-    assert queue.row(kept).status == "done"
-    assert worker.last.lost == 1
-
-
-@pytest.mark.parametrize("status", ["done", "failed", "discarded", "pending"])
-def test_a_row_that_a_person_has_moved_meanwhile_stays_where_they_put_it(queue: EventTable, status: str) -> None:
-    moved, kept = queue.produce("moved"), queue.produce("kept")
-    worker = InProcess(Parts(queue.store(), MemorySink()))
-    claimed = worker.claim()
-    queue.connection.execute("update search_outbox_events set status = %s where id = %s", [status, moved])
-    worker.projector.project(claimed, 0)
-    assert (queue.row(moved).status, queue.row(kept).status) == (status, "done")
 
 
 def test_a_heartbeat_moves_the_rows_and_the_lease_and_nothing_else(queue: EventTable) -> None:

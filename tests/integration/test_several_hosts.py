@@ -136,6 +136,7 @@ def test_a_connection_that_is_of_no_use_is_not_handed_out_again(
         assert eventually(session) != before
 
 
+@pytest.mark.release("two servers are stopped and started for three lines of the doctor")
 def test_the_doctor_says_which_host_answers(
     examine: Examine, primary: EmbeddedPostgres, standby: EmbeddedPostgres, database: str, hosts: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from uuid import UUID
 
-from outbox.daemon.claiming import SUSPECT_BATCH
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable, dead
 from tests.fixtures.sinks import MemorySink
@@ -54,45 +53,9 @@ def test_one_poisonous_row_among_five_hundred_is_found_in_six_deaths_and_the_oth
     assert row.error_detail["error"] == {"type": "crash_suspect", "reason": row.error}
 
 
-def test_its_last_three_deaths_are_alone(queue: EventTable) -> None:
-    queue.produce_many(200, abandoned_count=3)
-    worker = a_worker(queue)
-    seen = []
-    for _ in range(6):
-        taken = worker.claimer.take(0).claimed
-        assert taken is not None
-        seen.append(len(taken.events))
-        worker.projector.project(taken, 0)
-        worker.clock.passes(1)
-    assert set(seen) == {1}
-    assert SUSPECT_BATCH == {1: 50, 2: 5, 3: 1}
-
-
 def test_a_killed_workers_thousand_rows_are_back_in_twenty_batches(queue: EventTable) -> None:
     queue.produce_many(1_000, abandoned_count=1)
     worker = a_worker(queue)
     batches, died = die_holding(queue, UUID(int=0), worker)
     assert (batches, died) == (20, False)
     assert queue.counts() == {"done": 1_000}
-
-
-def test_suspects_that_get_through_are_done_and_stay_marked_for_the_record(queue: EventTable) -> None:
-    id = queue.produce(abandoned_count=2)
-    worker = a_worker(queue)
-    die_holding(queue, UUID(int=0), worker)
-    assert (queue.row(id).status, queue.row(id).abandoned_count) == ("done", 2)
-
-
-def test_a_suspect_that_waits_for_a_retry_is_not_claimed_before_it_is_due(queue: EventTable) -> None:
-    queue.produce(abandoned_count=1, next_retry_at="2999-01-01")
-    assert queue.claim(suspects=1).events == []
-    queue.make_due()
-    assert len(queue.claim(suspects=1).events) == 1
-
-
-def test_a_clean_release_is_no_death(queue: EventTable) -> None:
-    queue.produce()
-    store = queue.store()
-    claimed = queue.claim(store)
-    store.release(claimed.token)
-    assert queue.claim(store).events[0].abandoned_count == 0

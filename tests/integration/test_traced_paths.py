@@ -134,7 +134,7 @@ def test_a_batch_with_deletes_and_refused_rows(queue: EventTable, elastic_url: s
         )
         found = a_batch(worker)
         assert (worker.last.failed, worker.last.retried, worker.last.released) == (2, 0, 0)
-    check(found, "the same with deletes", 19, also="a batch of payloads")
+    check(found, "the same with deletes", 18, also="a batch of payloads")
 
 
 def test_a_replay(

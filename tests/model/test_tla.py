@@ -26,6 +26,16 @@ REFUTED = rows("| model | mutation | other bounds | breaks | steps |")
 DEEPLY_REFUTED = rows("| model | mutation | other bounds | breaks | steps |", 1)
 
 
+ONE_OF_EACH = (
+    "Refresh drawn at the insert",
+    "Payload no check before the send",
+    "Fanout expanded in the writer's transaction",
+    "Places a place is noted at the settle",
+    "Declarations not read back",
+    "Rebuild workers are not waited for",
+)
+
+
 def named(row: Row) -> str:
     return " ".join(cell for cell in row[:2] if cell).replace("`", "")
 
@@ -49,6 +59,7 @@ def test_every_order_of_steps_and_faults_ends_right(row: Row, tmp_path: Path) ->
     holds(row, tmp_path)
 
 
+@pytest.mark.release("what refutes a mutation is in the model, which no program changes", keep=ONE_OF_EACH)
 @pytest.mark.parametrize("row", REFUTED, ids=named)
 def test_a_rule_that_is_broken_is_refuted_by_a_trace(row: Row, tmp_path: Path) -> None:
     is_refuted(row, tmp_path)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
 from outbox import errors
-from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown, DependencyDown, NotFound, OutboxError
+from outbox.errors import ConfigProblem, ConfigurationError, OutboxError
 
 EXIT_CODES = {
     "OutboxError": 1,
@@ -56,17 +54,6 @@ def test_the_docstring_of_an_error_says_what_happened_and_what_to_do(name: str) 
     assert len(message.split(". ")) >= 2, "a sentence for the cause, one for the remedy"
 
 
-def test_the_message_is_one_line_with_the_detail_behind_it() -> None:
-    error = DatabaseDown("connection refused")
-    assert str(error).startswith("PostgreSQL does not answer. Start it")
-    assert str(error).endswith("Detail: connection refused")
-    assert "\n" not in str(errors.SchemaMismatch())
-
-
-def test_a_server_that_is_down_can_be_caught_as_a_dependency() -> None:
-    assert isinstance(DatabaseDown(), DependencyDown)
-
-
 def test_a_configuration_error_lists_every_problem_with_its_remedy() -> None:
     error = ConfigurationError(
         [ConfigProblem("A", "is wrong", "Do this."), ConfigProblem("B", "is missing", "Do that.")]
@@ -75,9 +62,3 @@ def test_a_configuration_error_lists_every_problem_with_its_remedy() -> None:
         "- A: is wrong. Do this.",
         "- B: is missing. Do that.",
     ]
-
-
-def test_errors_survive_a_process_boundary() -> None:
-    configuration = ConfigurationError([ConfigProblem("A", "is wrong", "Do this.")])
-    assert pickle.loads(pickle.dumps(configuration)).problems == configuration.problems
-    assert str(pickle.loads(pickle.dumps(NotFound("event 7")))) == str(NotFound("event 7"))

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from outbox import fast_path
 from outbox.daemon.batch import Batch, Bodies, Delivery, Plain, Portion, Rows, Verdicts
-from outbox.daemon.judge import Judge
 from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
-from outbox.policy.document import MAX_ID_BYTES, Address, Addressing, Naming, Stack, coalesce
+from outbox.policy.document import MAX_ID_BYTES, Address, Naming, Stack, coalesce
 from outbox.policy.entity_type import BY_VIEW, other_sort
 from outbox.policy.event import Event
 from outbox.policy.outcome import MISSING, WRITTEN, DeadReason, Failure, Outcome, Reason, Stale, Written
-from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, RetryPolicy, Settlement
+from outbox.policy.settle import DONE, Done, Failed, Judge, Released, RetryLater, RetryPolicy, Settlement
 from outbox.ports import BulkAction, Document, NewerDelete
 from outbox.store import events as store_events
 from tests.fixtures.events import an_event
@@ -75,12 +74,12 @@ ODD_DOCUMENTS = [
 ]
 
 
-def addressing(composed: bool = True) -> Addressing:
-    return Addressing(Naming(composed, lambda kind: f"index-{kind[:10]}"))
+def naming(composed: bool = True) -> Naming:
+    return Naming(composed, lambda kind: f"index-{kind[:10]}")
 
 
 def sendable(events: Sequence[Event]) -> Sendable:
-    return fast_path.sort_out(addressing(), events)[0]
+    return fast_path.sort_out(naming(), events)[0]
 
 
 class View:
@@ -102,18 +101,18 @@ def bodies(view: Any = None) -> Bodies:
 
 def one_by_one(events: Sequence[Event], found: Bodies, viewed: Container[str] = ()) -> list[BulkAction]:
     """The plain rule: a stack per document, a delivery per stack."""
-    stacks = coalesce([(addressing().address(event), event) for event in events], viewed)
+    stacks = coalesce([(naming().address(event), event) for event in events], viewed)
     return [found.delivery(stack).action() for stack in stacks]
 
 
 def is_alone(events: Sequence[Event]) -> bool:
-    return len({addressing().address(event) for event in events}) == len(events)
+    return len({naming().address(event) for event in events}) == len(events)
 
 
 # Where the odd ones stand among the good ones, and how many they are.
 @given(st.lists(st.booleans(), min_size=1, max_size=5), st.booleans())
 def test_a_batch_is_sorted_out_as_its_events_one_by_one(is_odd: list[bool], composed: bool) -> None:
-    where = addressing(composed)
+    where = naming(composed)
     for odd in ODD:
         events = [an_event(seq, **(odd if each else {})) for seq, each in enumerate(is_odd)]
         found, refused = fast_path.sort_out(where, events)
@@ -185,12 +184,13 @@ DELIVERIES = st.builds(
     st.booleans(),
     st.sampled_from([0, 0, 1]),
 )
-JUDGE = Judge(RetryPolicy(3, Backoff(1.0, 60.0)), mock.Mock(), lambda: 0.0)
+JUDGE = Judge(RetryPolicy(3, Backoff(1.0, 60.0)), lambda failure: True, lambda: 0.0)
 
 
 @given(DELIVERIES)
 def test_a_plain_delivery_is_one_whose_event_alone_is_simply_done(delivery: Delivery) -> None:
-    assert delivery.is_plain == (JUDGE.accepted(delivery, WRITTEN) == [(delivery.stack.head, DONE)])
+    verdicts = JUDGE.accepted(delivery.stack, WRITTEN, delivery.sent())
+    assert delivery.is_plain == (verdicts == [(delivery.stack.head, DONE)])
 
 
 def settled(portion: Portion, outcomes: Sequence[Outcome]) -> tuple[dict[UUID, Settlement], Rows, Sequence[Outcome]]:
@@ -209,7 +209,7 @@ def test_what_rows_record_by_themselves_is_what_the_judge_says_and_the_others_ar
     left = list(zip(rest, others, strict=True))
     own = [(each, outcome) for each, outcome in pairs if (each, outcome) not in left]
     assert all(isinstance(outcome, Written) for _, outcome in own)
-    expected = dict(verdict for each, _ in own for verdict in JUDGE.accepted(each, WRITTEN))
+    expected = dict(verdict for each, _ in own for verdict in JUDGE.accepted(each.stack, WRITTEN, each.sent()))
     assert recorded == {event.id: settlement for event, settlement in expected.items()}
     assert all(not (each.is_plain and isinstance(outcome, Written)) for each, outcome in left)
 

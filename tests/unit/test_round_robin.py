@@ -1,6 +1,5 @@
 """Which of several nodes serves next: in turn; a dead one later and later; all of them where all are dead."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,11 +8,6 @@ from outbox.policy.nodes import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, SETT
 
 def turns(nodes: RoundRobin, count: int) -> list[int | None]:
     return [nodes.next() for _ in range(count)]
-
-
-def test_requests_go_round() -> None:
-    assert turns(RoundRobin(3), 7) == [0, 1, 2, 0, 1, 2, 0]
-    assert turns(RoundRobin(3, first=2), 4) == [2, 0, 1, 2]
 
 
 def test_a_node_that_is_left_out_gets_none_until_it_is_taken_back() -> None:
@@ -49,13 +43,6 @@ def test_one_request_tries_each_node_once_and_the_dead_ones_last() -> None:
     assert tried == [2, 1, 0]  # of the dead ones, the one that is due first
 
 
-def test_where_all_are_dead_one_is_still_tried() -> None:
-    nodes = RoundRobin(2)
-    nodes.leave_out(0, 1.0)
-    nodes.leave_out(1, 0.0)
-    assert turns(nodes, 3) == [1, 1, 1]
-
-
 def test_the_pause_doubles_with_each_question_in_vain_up_to_a_limit() -> None:
     nodes = RoundRobin(2)
     now, pauses = 50.0, []
@@ -69,22 +56,6 @@ def test_the_pause_doubles_with_each_question_in_vain_up_to_a_limit() -> None:
         now = due
         assert not nodes.leave_out(0, now)  # asked, and no answer
     assert pauses == [FIRST_PAUSE_SECONDS * factor for factor in (1, 2, 4, 8)] + [LONGEST_PAUSE_SECONDS] * 4
-
-
-def test_the_requests_of_two_lanes_that_fail_at_once_count_once() -> None:
-    nodes = RoundRobin(2)
-    assert nodes.leave_out(0, 10.0)
-    assert not nodes.leave_out(0, 10.1)
-    assert nodes.next_due() == 10.0 + FIRST_PAUSE_SECONDS
-
-
-@pytest.mark.parametrize(("between", "pause"), [(LONGEST_PAUSE_SECONDS - 1, 2.0), (LONGEST_PAUSE_SECONDS + 1, 1.0)])
-def test_a_node_that_comes_and_goes_is_left_out_for_longer_each_time(between: float, pause: float) -> None:
-    nodes = RoundRobin(2)
-    nodes.leave_out(0, 0.0)
-    nodes.take_back(0, 1.0)
-    nodes.leave_out(0, 1.0 + between)
-    assert nodes.next_due() == 1.0 + between + pause * FIRST_PAUSE_SECONDS
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.sampled_from(["out", "back", "next"]), st.integers(0, 4)), max_size=60))

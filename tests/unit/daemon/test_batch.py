@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.daemon.batch import Verdicts
-from outbox.facts import AttemptFailed
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import DONE, MISSING_DONE, SUPERSEDED, Done, Failed, Released, RetryLater, Settlement
 from tests.fixtures.events import an_event
@@ -46,24 +45,3 @@ def test_whoever_was_not_sent_goes_back_and_keeps_no_other_verdict() -> None:
     verdicts.give(sent, DONE)
     verdicts.release_rest()
     assert verdicts.settlements() == [(sent.id, DONE), (waiting.id, Released("not_sent"))]
-
-
-def test_only_attempts_that_failed_are_announced_one_by_one() -> None:
-    events = [an_event(seq) for seq in range(len(VERDICTS))]
-    verdicts = Verdicts(events)
-    for event, verdict in zip(events, VERDICTS, strict=True):
-        verdicts.give(event, verdict)
-    announced = verdicts.failed_attempts([])
-    assert announced == [
-        AttemptFailed(events[4], FAILURE, 1.0),
-        AttemptFailed(events[6], FAILURE, None, DeadReason.NON_RETRYABLE),
-    ]
-    assert verdicts.failed_attempts([events[4].id]) == announced[1:]
-
-
-def test_only_first_attempts_that_are_done_have_a_latency() -> None:
-    first, second = an_event(1, age_seconds=2.0), an_event(2, attempts=2, age_seconds=900.0)
-    verdicts = Verdicts([first, second])
-    verdicts.give(first, DONE)
-    verdicts.give(second, DONE)
-    assert list(verdicts.summary(uuid4(), 0, [], 0.5, 0.1).first_ages_seconds) == [2.5]

@@ -62,13 +62,6 @@ def test_lanes_begin_at_different_types_and_take_turns() -> None:
     assert [taken(worker, lane=0) for _ in range(4)] == ["a", "b", "a", "b"]
 
 
-def test_a_type_that_has_nothing_left_costs_the_others_no_batch() -> None:
-    worker, events = a_worker(by_type("a", "b"))
-    for _ in range(40):
-        events.queue.produce("x", entity_type="b")
-    assert [taken(worker, lane=1) for _ in range(5)] == ["b", "b", "b", "b", None]
-
-
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
@@ -91,21 +84,6 @@ def test_a_paused_target_stops_its_types_and_no_others() -> None:
     worker.parts.sink.away = Failure(Reason.ES_BLOCKED, "x")  # type: ignore[attr-defined]
     worker.gate.pause("a", "es_blocked", "")
     assert {taken(worker, lane=1) for _ in range(6)} == {"b"}
-
-
-def test_with_a_single_index_a_paused_target_stops_everything() -> None:
-    worker, events = a_worker()
-    events.queue.produce("x")
-    worker.gate.pause("articles", "es_blocked", "")
-    found = worker.claimer.take(0)
-    assert found.claimed is None
-    assert found.wait_seconds is not None
-
-
-def test_a_pause_of_one_type_claims_by_type_only_where_the_twins_are() -> None:
-    assert not Kinds(indexed=False, stopped=frozenset("a")).by_type
-    assert Kinds(indexed=True, stopped=frozenset("a")).by_type
-    assert not Kinds(indexed=True).by_type
 
 
 def test_nothing_is_sent_when_the_machine_slept_between_the_claim_and_its_reply() -> None:

@@ -76,14 +76,6 @@ def test_the_heartbeat_of_a_hung_batch_stops_at_max_processing(bench: Bench) -> 
         assert holding.remaining() < 0
 
 
-def test_a_batch_past_half_of_max_processing_sends_nothing_more(bench: Bench) -> None:
-    with bench.leases.holding(a_batch()) as holding:
-        bench.clock.passes(50)
-        assert not holding.half_spent()
-        bench.clock.passes(1)
-        assert holding.half_spent()
-
-
 def test_a_lease_that_is_gone_is_marked_and_not_asked_for_again(bench: Bench) -> None:
     bench.answer = False
     with bench.leases.holding(a_batch()) as holding:
@@ -102,10 +94,3 @@ def test_a_database_that_is_down_loses_no_lease_before_its_time(bench: Bench) ->
         bench.leases.beat()
         assert holding.remaining() == 30
     assert [type(fact) for fact in bench.facts] == [Beat, DatabaseLost, Beat]
-
-
-def test_a_renewal_counts_from_when_it_was_asked_for_not_from_its_answer(bench: Bench) -> None:
-    bench.renew = lambda _: (bench.clock.passes(8), True)[1]  # type: ignore[method-assign,assignment]
-    with bench.leases.holding(a_batch()) as holding:
-        bench.beat(10)
-        assert holding.remaining() == 22

@@ -3,44 +3,42 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.claiming import BatchLimit
+from outbox.daemon.claiming import SharedLimit
+from outbox.facts import silent
+from outbox.policy.outcome import Failure, Reason
+from outbox.ports import WriteReport
+
+GOOD, PRESSED = WriteReport(()), WriteReport((), pressure=True)
+DOWN = WriteReport((), unreachable=Failure(Reason.CONNECT, "no"))
 
 
-@given(st.integers(1, 10_000), st.lists(st.booleans()))
-def test_the_limit_stays_between_one_and_the_configured_size(largest: int, pressures: list[bool]) -> None:
-    limit = BatchLimit.full(largest)
-    for pressure in pressures:
-        following = limit.after(pressure=pressure)
-        assert 1 <= following.items <= largest
-        assert following.items <= limit.items if pressure else following.items >= limit.items
-        limit = following
+@given(st.integers(1, 10_000), st.lists(st.sampled_from([GOOD, PRESSED])))
+def test_the_limit_stays_between_one_and_the_configured_size(largest: int, reports: list[WriteReport]) -> None:
+    limit = SharedLimit(largest, silent)
+    for report in reports:
+        before = limit.items()
+        limit.report(report)
+        assert 1 <= limit.items() <= largest
+        assert limit.items() <= before if report.pressure else limit.items() >= before
 
 
-def test_it_halves_on_pressure_and_comes_back_by_steps() -> None:
-    limit = BatchLimit.full(500).after(pressure=True)
-    assert limit.items == 250
-    steps = 0
-    while limit.items < 500:
-        limit, steps = limit.after(pressure=False), steps + 1
-    assert steps == 10
+def test_it_halves_on_pressure_and_comes_back_by_ten_steps_of_good_batches_alone() -> None:
+    limit = SharedLimit(500, silent)
+    limit.report(PRESSED)
+    limit.report(DOWN)
+    assert limit.items() == 250
+    for steps in range(10):
+        assert limit.items() == 250 + 25 * steps
+        limit.report(GOOD)
+    assert limit.items() == 500
 
 
 @given(st.integers(1, 10_000))
 def test_it_reaches_one_item_under_lasting_pressure_and_the_full_size_again_afterwards(largest: int) -> None:
-    limit = BatchLimit.full(largest)
+    limit = SharedLimit(largest, silent)
     for _ in range(largest.bit_length()):
-        limit = limit.after(pressure=True)
-    assert limit.items == 1
+        limit.report(PRESSED)
+    assert limit.items() == 1
     for _ in range(2 * 20 + 1):
-        limit = limit.after(pressure=False)
-    assert limit.items == largest or largest < 40
-
-
-@given(st.integers(1, 10_000))
-def test_a_full_limit_is_back_after_so_many_good_batches_and_then_nothing_changes(largest: int) -> None:
-    limit = BatchLimit.full(largest).after(pressure=True)
-    good = 0
-    while limit.items < largest:
-        limit, good = limit.after(pressure=False), good + 1
-    assert good <= 20
-    assert limit.after(pressure=False) is limit
+        limit.report(GOOD)
+    assert limit.items() == largest or largest < 40

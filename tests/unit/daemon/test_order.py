@@ -42,20 +42,6 @@ def test_the_floor_follows_the_claims_and_only_the_timer_goes_back_to_nothing() 
     assert [orders.fresh(2).floor for _ in range(3)] == [0, 11, 11], "one lane of the process, not all of them"
 
 
-@pytest.mark.parametrize(
-    ("high", "late", "floor"),
-    [([1_000, 1_001], [5, 6], 6), ([900_000], [7], 7)],
-    ids=["rows that were committed late", "a floor that was too high"],
-)
-def test_a_claim_from_nothing_lowers_the_floor_to_what_it_finds(high: list[int], late: list[int], floor: int) -> None:
-    clock = Time()
-    orders = Orders(clock, 2)
-    answer(orders, orders.fresh(2), *high)
-    clock.passes(3)
-    answer(orders, orders.fresh(2), *late)
-    assert orders.fresh(2).floor == floor
-
-
 def test_the_claim_from_nothing_comes_less_often_while_it_is_slow() -> None:
     floor = Floor(value=100)
     for _ in range(5):
@@ -63,15 +49,6 @@ def test_the_claim_from_nothing_comes_less_often_while_it_is_slow() -> None:
     assert floor.interval == 10.0
     floor.advance(0, [100], 0.01)
     assert floor.interval == 2.0
-
-
-@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(1, 2**63 - 1), min_size=1)), max_size=50))
-def test_the_floor_is_never_above_the_highest_row_that_was_claimed(steps: list[tuple[bool, list[int]]]) -> None:
-    floor, highest = Floor(), 0
-    for from_nothing, seqs in steps:
-        highest = max(highest, *seqs)
-        floor.advance(0 if from_nothing else floor.value, seqs, 0.0)
-        assert floor.value <= highest
 
 
 def test_a_seq_that_a_producer_wrote_itself_does_not_lift_the_floor_over_all_others() -> None:
@@ -83,19 +60,6 @@ def test_a_seq_that_a_producer_wrote_itself_does_not_lift_the_floor_over_all_oth
     assert orders.fresh(3).floor == 5_000_000_001
     answer(orders, orders.fresh(3), 5_000_000_009)
     assert orders.fresh(3).floor == 5_000_000_009
-
-
-def test_each_type_has_a_floor_of_its_own() -> None:
-    orders = Orders(Time(), 2)
-    answer(orders, orders.fresh(2, "a"), 10, 11)
-    assert orders.fresh(2, "a").floor == 11
-    assert orders.fresh(2, "b").floor == 0
-
-
-def test_retries_do_not_lift_the_floor() -> None:
-    orders = Orders(Time(), 2)
-    answer(orders, orders.fresh(2), 900, 901, attempts=2, retried=True)
-    assert orders.fresh(2).floor == 0
 
 
 # Retries
@@ -163,18 +127,3 @@ def test_a_check_without_a_newer_delete_makes_it_young_again_unless_it_was_tried
         assert batch.too_old(drawn=False) is not trusted
         clock.passes(TRUSTED_SECONDS + 1)
         assert batch.too_old(drawn=False)
-
-
-def test_what_was_looked_up_is_as_old_as_its_read() -> None:
-    clock = Time()
-    batch = a_batch([an_event(1)], clock, -inf)
-    batch.bodies.drawn_at = clock()
-    assert not batch.too_old(drawn=True)
-    clock.passes(TRUSTED_SECONDS + 1)
-    assert batch.too_old(drawn=True)
-
-
-@pytest.mark.parametrize("age", [-1.0, -7_200.0])
-def test_a_creation_that_lies_ahead_says_nothing_about_the_age(age: float) -> None:
-    """A producer whose clock is ahead, or in another time zone; infinity comes as -1."""
-    assert known_since([an_event(1), an_event(2, age_seconds=age)], 100.0) == -inf

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outbox import fast_path
-from outbox.daemon import batch as batches
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
 from outbox.policy.backoff import Backoff
@@ -93,15 +92,6 @@ def test_of_one_document_only_the_newest_event_is_sent_and_the_older_ones_are_su
     assert (memory.worker.last.done, memory.worker.last.superseded) == (3, 2)
 
 
-def test_each_refused_event_makes_room_for_the_next_older_one_in_the_same_pass(memory: Memory) -> None:
-    ids = [memory.produce("a", event_version=version) for version in range(1, 5)]
-    other = memory.produce("b")
-    memory.refuse_version(3, 4)
-    memory.run()
-    assert memory.version("a") == 2
-    assert memory.status(*ids, other) == ["done", "done", "failed", "failed", "done"]
-
-
 def test_the_older_ones_go_back_with_their_attempt_when_the_newest_is_to_be_tried_again(memory: Memory) -> None:
     older, newest = memory.produce("a", event_version=1), memory.produce("a", event_version=2)
     memory.refuse_version(2, failure=BUSY)
@@ -110,13 +100,6 @@ def test_the_older_ones_go_back_with_their_attempt_when_the_newest_is_to_be_trie
     assert (memory.row(older).attempts, memory.row(newest).attempts) == (0, 1)
     memory.run()
     assert memory.version("a") == 1
-
-
-def test_a_delete_and_an_upsert_of_one_document_are_ordered_by_version_too(memory: Memory) -> None:
-    memory.produce("a", event_version=2, op="delete")
-    memory.produce("a", event_version=1)
-    memory.run()
-    assert [(action.version, action.body) for action in memory.sink.sent[0]] == [(2, None)]
 
 
 @given(
@@ -155,13 +138,6 @@ def test_a_row_that_can_never_be_sent_never_reaches_the_wire_and_its_neighbours_
     assert memory.status(bad, good) == ["failed", "done"]
     (failed,) = memory.worker.of(AttemptFailed)
     assert failed.failure.error == "ValueError: Unknown outbox op: 'not-a-real-op'"
-
-
-def test_a_refused_row_of_a_document_does_not_stand_in_for_the_good_one_below_it(memory: Memory) -> None:
-    memory.produce("a", event_version=1)
-    memory.produce("a", event_version=2, payload=b"[]")
-    memory.run()
-    assert memory.version("a") == 1
 
 
 @pytest.mark.parametrize(
@@ -266,19 +242,6 @@ def test_a_settle_is_repeated_while_the_database_is_down_and_its_lost_reply_lose
     assert memory.worker.last.done == 1
 
 
-def test_a_settle_is_not_repeated_after_the_lease_is_over(memory: Memory) -> None:
-    memory.produce()
-
-    def away(*_: object) -> object:
-        memory.worker.clock.passes(25)
-        raise DatabaseDown("away")
-
-    memory.events.settle = away  # type: ignore[assignment, method-assign]
-    with pytest.raises(DatabaseDown):
-        memory.run()
-    assert memory.worker.leases.held() == []
-
-
 def test_rows_that_were_lost_are_counted_once_and_in_no_other_count(memory: Memory) -> None:
     ids = [memory.produce(str(number)) for number in range(3)]
     memory.refuse_version(3)
@@ -313,17 +276,6 @@ def test_a_row_that_has_used_up_its_attempts_fails_without_the_brake() -> None:
     memory.sink.refuse = lambda _: BUSY
     memory.run()
     assert memory.worker.last.failed == 80
-
-
-def test_an_older_event_of_a_held_one_goes_on(memory: Memory) -> None:
-    for number in range(60):
-        memory.produce(f"bad{number}", event_version=1_000 + number)
-    older, newer = memory.produce("a", event_version=1), memory.produce("a", event_version=2_000)
-    memory.sink.refuse = lambda action: REFUSED if action.version >= 1_000 else None
-    memory.run()
-    assert memory.status(older, newer) == ["pending", "pending"]
-    memory.run()
-    assert memory.version("a") == 1
 
 
 # Versions ahead
@@ -363,16 +315,6 @@ def test_a_plain_batch_fares_as_one_that_is_checked_event_by_event(
     assert outcome_of(60.0, shapes, answers) == outcome_of(0.0, shapes, answers)
 
 
-def test_a_plain_batch_makes_no_delivery_and_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it is for: 2 us per event less in the daemon (15.8 to 13.8, by turns with the code before)."""
-    memory = Memory()
-    ids = [memory.produce(str(entity)) for entity in range(20)]
-    monkeypatch.setattr(batches, "Delivery", None)
-    memory.run()
-    assert memory.status(*ids) == ["done"] * 20
-    assert len(memory.sink.sent) == 1
-
-
 def test_a_plain_batch_that_grew_late_on_its_way_is_checked_for_newer_deletes() -> None:
     """Half a minute between the claim and the answer: a newer delete may have been done, and forgotten, meanwhile."""
     memory = Memory()
@@ -403,17 +345,6 @@ def test_the_second_check_for_newer_deletes_outlives_dead_connections() -> None:
     assert answers == []
     again = memory.sink.sent[-1]
     assert [(action.id, action.version, action.body) for action in again] == [("article:1", 9, None)]
-
-
-def test_a_batch_whose_claim_waited_half_a_minute_for_its_reply_is_checked_for_newer_deletes() -> None:
-    memory = Memory()
-    clock = memory.worker.clock
-    id = memory.produce("1")
-    claimed = replace(memory.worker.claim(), asked_at=clock.now)
-    clock.passes(31)
-    memory.events.newer_deletes = lambda *_: {id: NewerDelete(9, None)}  # type: ignore
-    memory.worker.projector.project(claimed, 0)
-    assert [[action.body for action in request] for request in memory.sink.sent] == [[None]]
 
 
 # A plain batch of lookups
@@ -502,11 +433,3 @@ def test_a_batch_of_lookups_fares_as_one_that_is_checked_event_by_event(
     at_once = lookups(shapes, answers, **flags)
     with mock.patch.object(fast_path, "is_lookup", return_value=False):
         assert at_once == lookups(shapes, answers, **flags)
-
-
-def test_a_plain_batch_of_lookups_makes_no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it is for: 3 us per event less in the daemon."""
-    monkeypatch.setattr(batches, "Delivery", None)
-    sent, rows, *_ = lookups([(n, "refresh", "there") for n in range(20)])
-    assert [len(request) for request in sent] == [20]
-    assert {row[0] for row in rows} == {"done"}

@@ -19,7 +19,6 @@ OLD, NEW = "articles", "articles-v2"
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "400 no", Code.PAYLOAD_INVALID)
 GONE = Failure(Reason.ES_INDEX_MISSING, "404 no such index", whole=True)
 BUSY = Failure(Reason.ES_429, "429 later")
-AWAY = Failure(Reason.CONNECT, "refused", whole=True)
 
 
 @dataclass
@@ -89,13 +88,6 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_without_a_rebuild_nothing_is_written_twice(bench: Bench) -> None:
-    assert bench.write() is WRITTEN
-    assert bench.has(OLD)
-    assert not bench.has(NEW)
-    assert bench.rebuilds.confirmed == []
-
-
 def test_a_write_to_the_target_goes_to_both_and_others_to_one(bench: Bench) -> None:
     bench.mirror()
     assert bench.rebuilds.confirmed == [7]
@@ -111,14 +103,6 @@ def test_around_a_swap_a_write_goes_to_both_by_name(bench: Bench) -> None:
     assert bench.has("articles-v1")
 
 
-def test_a_delete_goes_to_both(bench: Bench) -> None:
-    bench.mirror()
-    bench.write(1)
-    bench.write(2, None)
-    assert not bench.sink.documents
-    assert bench.sink.tombstones[NEW, "article:1"] == 2
-
-
 def test_what_only_the_new_mapping_refuses_is_noted_and_done(bench: Bench) -> None:
     bench.mirror()
     bench.refuse_in(NEW, REFUSED)
@@ -130,13 +114,6 @@ def test_what_only_the_new_mapping_refuses_is_noted_and_done(bench: Bench) -> No
     assert bench.rebuilds.refusals[0] == Refusal(NEW, "article:1", "400 no")
     bench.second.tend()
     assert bench.rebuilds.refused_count == MOST_REFUSALS + 49, "reported once"
-
-
-def test_what_the_target_refuses_fails_as_ever_and_is_not_mirrored(bench: Bench) -> None:
-    bench.mirror()
-    bench.refuse_in(OLD, REFUSED)
-    assert bench.write() == REFUSED
-    assert not bench.has(NEW)
 
 
 def test_what_is_stale_in_the_target_still_reaches_the_new_index(bench: Bench) -> None:
@@ -172,17 +149,6 @@ def test_a_loss_that_could_not_be_recorded_makes_the_event_wait(bench: Bench) ->
     assert outcome.reason is Reason.UNKNOWN
 
 
-def test_a_busy_second_index_makes_the_event_come_again(bench: Bench) -> None:
-    bench.mirror()
-    bench.refuse_in(NEW, BUSY)
-    report = bench.report()
-    outcome = report.outcomes[0]
-    assert isinstance(outcome, Failure)
-    assert (outcome.reason, outcome.second, outcome.whole) == (Reason.ES_429, True, False)
-    assert NEW in outcome.error
-    assert report.unreachable is None, "the sink itself is not away"
-
-
 def test_no_event_fails_by_a_second_index_however_often_it_was_tried() -> None:
     retry = RetryPolicy(3, Backoff(1.0, 300.0))
     tried = an_event(attempts=9)
@@ -203,27 +169,6 @@ def test_a_second_index_that_takes_nothing_for_a_minute_ends_the_rebuild(bench: 
     assert len(bench.rebuilds.given_up) == 1
 
 
-def test_a_success_in_between_starts_the_minute_anew(bench: Bench) -> None:
-    bench.mirror()
-    bench.refuse_in(NEW, BUSY)
-    bench.write()
-    bench.clock.passes(PATIENCE_SECONDS)
-    bench.sink.refuse = lambda _: None
-    assert bench.write() is WRITTEN
-    bench.refuse_in(NEW, BUSY)
-    bench.clock.passes(PATIENCE_SECONDS)
-    assert isinstance(bench.write(2), Failure)
-    assert bench.rebuilds.given_up == []
-
-
-def test_an_outage_of_the_whole_sink_is_the_targets_own(bench: Bench) -> None:
-    bench.mirror()
-    bench.sink.away = AWAY
-    report = bench.report()
-    assert report.unreachable == AWAY
-    assert report.outcomes == [AWAY]
-
-
 def test_knowledge_that_grew_stale_is_asked_for_before_anything_is_sent(bench: Bench) -> None:
     bench.second.tend()
     bench.rebuilds.now = Mirroring(1, 3, OLD, (NEW,))
@@ -233,12 +178,6 @@ def test_knowledge_that_grew_stale_is_asked_for_before_anything_is_sent(bench: B
     bench.write(2)
     assert bench.has(NEW)
     assert bench.rebuilds.confirmed == [3]
-
-
-def test_the_first_write_of_a_process_asks(bench: Bench) -> None:
-    bench.rebuilds.now = Mirroring(1, 3, OLD, (NEW,))
-    bench.write()
-    assert bench.has(NEW)
 
 
 def test_nothing_is_sent_while_nobody_can_say_whether_an_index_is_rebuilt(bench: Bench) -> None:
@@ -258,40 +197,6 @@ def test_what_is_mirrored_is_known_before_it_is_confirmed(bench: Bench) -> None:
     bench.rebuilds.confirm = confirm  # type: ignore[method-assign]
     bench.mirror()
     assert seen == [True]
-
-
-def test_a_failure_under_an_older_revision_makes_the_event_come_again_under_the_newer(bench: Bench) -> None:
-    bench.mirror(revision=7)
-
-    def moved(action: BulkAction) -> Failure | None:
-        if action.index != NEW:
-            return None
-        bench.sink.refuse = lambda _: None
-        bench.rebuilds.now = Mirroring(1, 8, OLD, (NEW, "articles-v1"))
-        bench.second.refresh()
-        return GONE
-
-    bench.sink.refuse = moved
-    outcome = bench.write()
-    assert isinstance(outcome, Failure)
-    assert bench.rebuilds.given_up == []
-    assert bench.write() is WRITTEN
-
-
-def test_a_revision_that_is_overtaken_in_the_database_gives_nothing_up(bench: Bench) -> None:
-    """The alias has just been swapped; this process has not seen it when the old index refuses."""
-    bench.mirror(NEW, "articles-v1", revision=7)
-    bench.rebuilds.now = Mirroring(1, 8, OLD, ("articles-v1",))
-    bench.refuse_in("articles-v1", GONE)
-    assert isinstance(bench.write(), Failure)
-    assert bench.rebuilds.given_up == []
-    assert bench.write() is WRITTEN, "under the newer revision the rebuild ends"
-    assert len(bench.rebuilds.given_up) == 1
-
-
-def test_probes_go_to_the_sink(bench: Bench) -> None:
-    bench.sink.away = AWAY
-    assert bench.second.probe(OLD) == AWAY
 
 
 # Records of a stream, which can be read again
@@ -318,16 +223,6 @@ def test_a_stream_writes_on_while_the_database_is_down_and_is_not_heard(bench: B
         bench.report()
 
 
-def test_what_a_stream_wrote_in_silence_counts_when_nothing_has_changed(bench: Bench, stream: StreamTarget) -> None:
-    bench.mirror()
-    again: list[str] = []
-    bench.second.on_change_after_silence = lambda: again.append("read again")
-    bench.clock.passes(STALE_SECONDS + 0.1)
-    put(stream)
-    bench.second.tend()
-    assert (bench.second.is_heard(), again) == (True, [])
-
-
 def test_what_a_stream_wrote_in_silence_is_read_again_when_a_rebuild_began_meanwhile(
     bench: Bench, stream: StreamTarget
 ) -> None:
@@ -340,15 +235,6 @@ def test_what_a_stream_wrote_in_silence_is_read_again_when_a_rebuild_began_meanw
     assert heard == [False], "asked for before anything may be committed again"
     put(stream)
     assert {index for index, _ in bench.sink.documents} == {OLD, NEW}
-
-
-def test_a_change_that_is_heard_in_time_makes_nobody_read_again(bench: Bench) -> None:
-    bench.second.tend()
-    again: list[str] = []
-    bench.second.on_change_after_silence = lambda: again.append("read again")
-    bench.clock.passes(1.0)
-    bench.mirror()
-    assert again == []
 
 
 def test_a_change_is_confirmed_only_when_a_streams_older_requests_are_over(

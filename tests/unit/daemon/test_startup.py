@@ -2,10 +2,8 @@
 
 import threading
 
-import pytest
-
 from outbox.daemon.startup import begin
-from outbox.errors import DatabaseDown, SchemaMismatch
+from outbox.errors import DatabaseDown
 from outbox.facts import Beat, DatabaseBack, DatabaseLost, Fact
 
 
@@ -52,23 +50,6 @@ def test_a_step_that_is_done_is_not_taken_again_and_the_next_one_is_not_kept_wai
     assert start.begin()
     assert start.done == [0, 1, 2]
     assert start.stop.waited == [0.1, 0.2, 0.4, 0.1]
-
-
-def test_the_pause_between_two_tries_is_ten_seconds_at_most() -> None:
-    start = Steps([DatabaseDown("refused")] * 12)
-    assert start.begin()
-    assert start.stop.waited[-1] == 10.0
-
-
-def test_who_does_not_wait_gets_the_error_at_once() -> None:
-    start = Steps([], [DatabaseDown("refused")])
-    with pytest.raises(DatabaseDown):
-        start.begin(patient=False)
-
-
-def test_a_schema_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(SchemaMismatch):
-        Steps([], [SchemaMismatch("too old")]).begin()
 
 
 def test_a_stop_ends_the_wait() -> None:

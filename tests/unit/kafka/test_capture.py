@@ -1,10 +1,13 @@
 """Waiting for the connector ends: when it is there, when it is stopped, when nobody here can tell."""
 
+from typing import cast
+
 import pytest
 
 from outbox.errors import NotPermitted
 from outbox.kafka.capture_wait import STOPPED_SECONDS, CaptureWait, await_capture
 from outbox.ports import Captured
+from outbox.store.event_log import PostgresCapture
 from tests.fixtures.events import Time
 
 
@@ -25,7 +28,7 @@ class Log:
 
 def waited(log: Log, timeout: float | None = 60.0) -> CaptureWait:
     time = Time()
-    return await_capture(log, timeout, sleep=time.passes, clock=time)
+    return await_capture(cast(PostgresCapture, log), timeout, sleep=time.passes, clock=time)
 
 
 def test_it_ends_when_what_was_written_first_is_confirmed_whatever_is_written_later() -> None:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.kafka import record
-from outbox.policy.document import UNREADABLE, Addressing, Naming
+from outbox.policy.document import UNREADABLE, Naming
 from outbox.policy.event import DELETE, REFRESH
 from outbox.policy.outcome import FailureClass
 from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, described, uuid_of, without
 
-ADDRESSING = Addressing(Naming(True, lambda _: "articles"))
+NAMING = Naming(True, lambda _: "articles")
 
 
 def test_a_record_is_an_event_with_its_own_version_and_its_bytes() -> None:
@@ -140,14 +140,14 @@ def test_what_is_no_event_says_why_by_its_class(name: str) -> None:
     event = record.read(made, NOW).event
     assert event.op == UNREADABLE + why
     assert (event.payload, event.payload_bytes) == (None, None)
-    refusal = ADDRESSING.refusal(event)
+    refusal = NAMING.refusal(event)
     assert refusal is not None
     assert refusal.failure_class is FailureClass.DETERMINISTIC
     assert why in refusal.error
 
 
 def test_the_class_is_the_fingerprint_so_one_cause_is_one_group() -> None:
-    refusals = [ADDRESSING.refusal(record.read(a_record(n, key=b"1"), NOW).event) for n in (1, 2)]
+    refusals = [NAMING.refusal(record.read(a_record(n, key=b"1"), NOW).event) for n in (1, 2)]
     assert refusals[0] is not None
     assert refusals[0] == refusals[1]
 

@@ -8,12 +8,9 @@ from outbox.policy.classify import (
     Split,
     classify_item,
     classify_request,
-    explain,
     explain_request,
-    too_large,
-    unreadable,
 )
-from outbox.policy.outcome import MISSING, WRITTEN, Code, Failure, FailureClass, Reason, Stale
+from outbox.policy.outcome import MISSING, WRITTEN, Code, Failure, Reason, Stale
 from outbox.policy.reply_rules import BY_STATUS, RULES
 
 CONFLICT = "version conflict, current version [7] is higher than the one provided [6]"
@@ -40,10 +37,6 @@ def test_a_404_is_missing_only_for_a_delete_without_an_error() -> None:
     assert classify_item("delete", {"status": 404}) == MISSING
     assert reason_of(404, error("index_not_found_exception"), "delete") == Reason.ES_INDEX_MISSING
     assert isinstance(classify_item("index", {"status": 404}), Failure)
-
-
-def test_a_status_of_success_with_an_error_is_not_success() -> None:
-    assert isinstance(classify_item("index", {"status": 200, "error": error("strange_exception")}), Failure)
 
 
 @pytest.mark.parametrize(
@@ -174,40 +167,7 @@ def test_only_an_absent_index_or_cluster_makes_an_items_failure_one_of_the_whole
         assert not pressed.whole
 
 
-@pytest.mark.parametrize("item", [{}, {"status": None}, {"status": "201"}, {"status": True}])
-def test_an_item_without_a_status_is_unknown(item: dict[str, Any]) -> None:
-    outcome = classify_item("index", item)
-    assert isinstance(outcome, Failure)
-    assert outcome.failure_class is FailureClass.TRANSIENT
-
-
-def test_an_explanation_names_the_rule_and_says_why() -> None:
-    told = explain(429, error("cluster_block_exception", "TOO_MANY_REQUESTS/12/"))
-    assert told.rule == "blocked"
-    assert isinstance(told.outcome, Failure)
-    assert "flood stage" in told.why
-    assert explain(409, error("version_conflict_engine_exception")).rule == "stale"
-    assert explain(404, None, "delete").rule == "missing"
-
-
 def test_every_rule_has_a_name_of_its_own_and_a_reason_to_give() -> None:
     names = [rule.name for rule in (*RULES, *BY_STATUS[1:])]
     assert len(names) == len(set(names))
     assert all(rule.why for rule in RULES)
-
-
-def test_failures_carry_a_fingerprint_and_a_detail_small_enough_to_store() -> None:
-    reason = "failed to parse field [x] of type [y] " + "z" * 100_000
-    outcome = classify_item("index", {"status": 400, "error": error("mapper_parsing_exception", reason)})
-    assert isinstance(outcome, Failure)
-    assert len(outcome.error.encode()) <= 2048
-    assert outcome.fingerprint
-    assert outcome.detail
-    assert outcome.detail["rule"] == "document"
-    assert len(str(outcome.detail)) < 16_384
-
-
-def test_a_large_document_that_was_refused_again_and_again_is_invalid() -> None:
-    failure = too_large(unreadable("x"), 3)
-    assert (failure.reason, failure.code) == (Reason.TOO_LARGE, Code.PAYLOAD_INVALID)
-    assert "3 times" in failure.error

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.document import MAX_ID_BYTES, Address, Addressing, Naming, not_an_object
+from outbox.policy.document import MAX_ID_BYTES, Naming
 from outbox.policy.outcome import Code, Reason
 from tests.fixtures.events import an_event
 
-COMPOSED = Addressing(Naming(composed=True, index_of=lambda kind: f"index-{kind}"))
-ALONE = Addressing(Naming(composed=False, index_of=lambda _: "all"))
+COMPOSED = Naming(composed=True, index_of=lambda kind: f"index-{kind}")
+ALONE = Naming(composed=False, index_of=lambda _: "all")
 
 
 @pytest.mark.parametrize(
@@ -64,23 +64,12 @@ def test_all_other_rows_are_sent(values: dict[str, Any]) -> None:
     assert COMPOSED.refusal(an_event(**values)) is None
 
 
-def test_an_id_that_stands_alone_has_all_512_bytes_and_its_type_may_hold_a_colon() -> None:
-    assert ALONE.refusal(an_event(entity_id="x" * MAX_ID_BYTES, entity_type="a:b")) is None
-    assert ALONE.refusal(an_event(entity_id="x" * (MAX_ID_BYTES + 1))) is not None
-
-
-def test_the_address_holds_index_id_and_routing() -> None:
-    event = an_event(entity_id="7", routing="r")
-    assert COMPOSED.address(event) == Address("index-article", "article:7", "r")
-    assert ALONE.address(event) == Address("all", "7", "r")
-
-
 @given(st.text(max_size=200), st.text(max_size=400), st.booleans())
 def test_no_id_that_passes_is_longer_than_elasticsearch_takes(kind: str, id: str, composed: bool) -> None:
-    addressing = COMPOSED if composed else ALONE
+    naming = COMPOSED if composed else ALONE
     event = an_event(entity_type=kind, entity_id=id)
-    if addressing.refusal(event) is None:
-        assert 1 <= len(addressing.address(event).id.encode()) <= MAX_ID_BYTES
+    if naming.refusal(event) is None:
+        assert 1 <= len(naming.address(event.entity_type, event.entity_id).id.encode()) <= MAX_ID_BYTES
 
 
 @given(st.text(st.characters(exclude_characters=":", exclude_categories=["Cs"])), st.text(), st.text(), st.text())
@@ -88,15 +77,3 @@ def test_two_entities_that_pass_never_share_a_composed_id(kind: str, id: str, ot
     one, two = an_event(entity_type=kind, entity_id=id), an_event(entity_type=other_kind, entity_id=other_id)
     if COMPOSED.refusal(one) is None and COMPOSED.refusal(two) is None and (kind, id) != (other_kind, other_id):
         assert COMPOSED.address(one).id != COMPOSED.address(two).id
-
-
-@given(st.sampled_from([b"", b" ", b"\n", b" \t\r\n"]), st.sampled_from([b"{", b"[", b'"', b"1", b"n", b"t"]))
-def test_only_the_first_sign_says_whether_json_is_an_object(white: bytes, sign: bytes) -> None:
-    assert (not_an_object(white + sign) is None) is (sign == b"{")
-
-
-def test_the_same_refusal_of_two_rows_has_one_fingerprint() -> None:
-    long, longer = (COMPOSED.refusal(an_event(entity_id="x" * n)) for n in (600, 700))
-    assert long is not None
-    assert longer is not None
-    assert long.fingerprint == longer.fingerprint

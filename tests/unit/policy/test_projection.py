@@ -1,6 +1,5 @@
 """Two workers of one database: whether each entity type has one index."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,21 +25,3 @@ def test_there_is_a_conflict_exactly_where_a_type_has_two_indexes(one: Projects,
 
     found = any(split(each) for each in (*"abc", "named by nobody"))
     assert (one.conflict(other) is not None) == found == (other.conflict(one) is not None)
-
-
-@given(projects())
-def test_what_is_stored_is_read_back(made: Projects) -> None:
-    assert Projects.of(made.stored()) == made
-    assert made.conflict(Projects.of(made.stored())) is None
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "why"),
-    [
-        (Projects("x"), Projects("y"), "every entity type to y, and this one to x"),
-        (Projects("x"), Projects("x", {"a": "y"}), "a to y, and this one to x"),
-        (Projects("x", only=frozenset("a")), Projects("y", never=frozenset("a")), None),
-    ],
-)
-def test_the_difference_is_named(one: Projects, other: Projects, why: str | None) -> None:
-    assert one.conflict(other) == why

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.policy.backoff import Backoff
+from outbox.policy.document import Address, Stack
 from outbox.policy.outcome import (
     CLASS_OF,
     FAILURE_TYPE_OF,
@@ -13,7 +14,6 @@ from outbox.policy.outcome import (
     DeadReason,
     Failure,
     FailureClass,
-    Outcome,
     Reason,
     Stale,
 )
@@ -23,22 +23,27 @@ from outbox.policy.settle import (
     SUPERSEDED,
     Done,
     Failed,
+    Judge,
     Released,
     RetryLater,
     RetryPolicy,
     Sent,
+    accepted,
     settle,
-    superseded_by,
 )
 from tests.fixtures.events import an_event
 
 COUNT = RetryPolicy(10, Backoff(1.0, 300.0), outage_spends_attempts=True)
 PAUSE = RetryPolicy(10, Backoff(1.0, 300.0), outage_spends_attempts=False)
 BY_CLASS = {kind: [reason for reason in Reason if CLASS_OF[reason] is kind] for kind in FailureClass}
+ADDRESS = Address("articles", "article:1", None)
 
 
 def half() -> float:
     return 0.5
+
+
+JUDGE = Judge(COUNT, lambda failure: True, half)
 
 
 def test_every_reason_has_a_class_and_a_failure_type() -> None:
@@ -48,19 +53,6 @@ def test_every_reason_has_a_class_and_a_failure_type() -> None:
         FailureClass.DETERMINISTIC: 4,
         FailureClass.SYSTEMIC: 5,
     }
-
-
-@pytest.mark.parametrize(
-    ("outcome", "expected"),
-    [(WRITTEN, DONE), (MISSING, MISSING_DONE), (Stale(7), SUPERSEDED), (Stale(None), SUPERSEDED)],
-    ids=["written", "a delete of nothing", "a newer version is there", "a newer version, not said which"],
-)
-@pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
-def test_what_elasticsearch_accepted_is_done_at_any_attempt(
-    outcome: Outcome, expected: object, retry: RetryPolicy
-) -> None:
-    for attempts in (1, 10, 99):
-        assert settle(an_event(attempts=attempts), outcome, retry, half) == expected
 
 
 DRAWN = Sent(drawn=True)
@@ -81,10 +73,12 @@ DRAWN_GONE, REDRAWN = Sent(gone=True, drawn=True), Sent(drawn=True, redrawn=9)
 def test_what_was_written_in_an_events_place_decides_how_it_is_done(
     sent: Sent, written: Done, stale: Done, older: Done
 ) -> None:
-    assert settle(an_event(), WRITTEN, COUNT, half, sent) == written
-    assert settle(an_event(), Stale(7), COUNT, half, sent) == stale
-    assert settle(an_event(), MISSING, COUNT, half, sent) == (MISSING_DONE if sent == Sent() else written)
-    assert superseded_by(sent) == older
+    assert [verdict for _, verdict in JUDGE.accepted(Stack(ADDRESS, an_event(2), [an_event(1)]), WRITTEN, sent)] == [
+        written,
+        older,
+    ]
+    assert accepted(Stale(7), sent) == accepted(Stale(None), sent) == stale
+    assert accepted(MISSING, sent) == (MISSING_DONE if sent == Sent() else written)
 
 
 @pytest.mark.parametrize("reason", BY_CLASS[FailureClass.SYSTEMIC])

@@ -8,10 +8,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from outbox.policy.outcome import FailureClass, Reason
+from outbox.policy.outcome import Reason
 from outbox.ports import Document, Named
 from outbox.store.documents import ViewDocuments
-from outbox.store.lookup_in_parts import SUSPECT_SECONDS, SUSPECTS_KEPT, LookupLimits, PartwiseRead, Suspects
+from outbox.store.lookup_in_parts import LookupLimits, PartwiseRead, Suspects
 from tests.fixtures.events import Time
 
 LIMITS = LookupLimits()
@@ -91,39 +91,6 @@ def test_ten_slow_rows_that_come_back_together_delay_their_batch_no_longer_than_
     assert rounds == 10
 
 
-@pytest.mark.parametrize("slow", [range(10), range(0, 500, 50)], ids=["side by side", "far apart"])
-def test_ten_unknown_slow_rows_stay_within_the_budget_and_most_neighbours_are_read_at_once(slow: range) -> None:
-    view, left, read = View(slow), batch(500), 0
-    reading, seconds = view.look_up(left)
-    assert seconds <= LIMITS.budget_seconds
-    assert len(reading.found) >= 400
-    for _ in range(5):
-        read += len(reading.found)
-        left = [event for event in left if event.id not in reading.found and event.id not in reading.blamed]
-        if not left:
-            break
-        reading, seconds = view.look_up(left)
-        assert seconds <= LIMITS.budget_seconds
-    assert (left, read) == ([], 490)
-
-
-def test_a_view_that_is_slow_for_all_is_read_no_further_than_a_sample_and_the_next_sample_is_another_one() -> None:
-    view = View(range(500))
-    reading, seconds = view.look_up(batch(500))
-    assert (reading.found, reading.hopeless) == ({}, True)
-    assert seconds == pytest.approx(13)
-    again, _ = view.look_up(batch(500))
-    assert again.hopeless
-    assert not again.blamed.keys() & reading.blamed.keys()
-
-
-def test_a_slow_row_is_blamed_for_its_time_and_may_be_tried_again() -> None:
-    reading, _ = View([1]).look_up(batch(2))
-    failure = reading.blamed[UUID(int=1)]
-    assert (failure.reason, failure.failure_class) == (Reason.TIMEOUT, FailureClass.TRANSIENT)
-    assert "took over 1 s" in failure.error
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -143,23 +110,6 @@ def test_a_row_that_breaks_a_read_is_blamed_by_its_class(error: type[psycopg.Err
 def test_what_is_no_rows_fault_is_passed_on() -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         View(broken=[3], error=psycopg.errors.InsufficientPrivilege).look_up(batch(20))
-
-
-def test_a_suspect_that_has_become_quick_is_one_no_longer_and_all_are_forgotten_in_the_end() -> None:
-    view, (one, two) = View(), batch(2)
-    view.suspects.add(one)
-    view.suspects.add(two)
-    view.look_up([one])
-    assert (view.suspects.has(one), view.suspects.has(two)) == (False, True)
-    view.clock.passes(SUSPECT_SECONDS + 1)
-    assert not view.suspects.has(two)
-
-
-def test_suspects_take_bounded_memory() -> None:
-    suspects = Suspects(Time())
-    for event in batch(SUSPECTS_KEPT + 5):
-        suspects.add(event)
-    assert sum(map(suspects.has, batch(SUSPECTS_KEPT + 5))) == 5
 
 
 def test_the_time_of_a_whole_read_that_fails_counts_for_its_parts() -> None:
