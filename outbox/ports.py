@@ -585,13 +585,10 @@ class PlannedAttachment:
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """What `attach --from-view` would do. With `problems` it does nothing. `unneeded`: attachments that the view needs
-    no more; `by_hand`: those that stand for what cannot be derived."""
+    """What `attach --from-view` would do. With `problems` it does nothing."""
 
     attachments: tuple[PlannedAttachment, ...] = ()
     problems: tuple[str, ...] = ()
-    unneeded: tuple[str, ...] = ()
-    by_hand: tuple[str, ...] = ()
 
     @property
     def to_do(self) -> tuple[PlannedAttachment, ...]:
