@@ -34,8 +34,9 @@ class Planned:
     plan: ViewPlan
     ready: tuple[attach.Prepared, ...]
 
+    @property
     def script(self) -> str:
-        return "".join(each.script() for each in self.ready)
+        return "".join(each.result.sql for each in self.ready)
 
 
 def plan(conn: Connection, view: str) -> Planned:
@@ -142,7 +143,7 @@ def _columns(source: SourceTable, derived: Derived) -> tuple[str, ...]:
 def _with_what_is_there(wanted: Attachment, there: Attachment) -> Attachment:
     """What people have added stays; what it watches becomes more, never less."""
     more = () if not there.columns or not wanted.columns else tuple(dict.fromkeys((*there.columns, *wanted.columns)))
-    return replace(wanted, columns=more, routing_column=there.routing_column, per_row=there.per_row or wanted.per_row)
+    return replace(wanted, columns=more, per_row=there.per_row or wanted.per_row)
 
 
 def _covers(each: Installed, wanted: Attachment) -> bool:
@@ -163,7 +164,7 @@ class PostgresViewAttachments:
         """With the SQL that installs it; without it where something is in the way."""
         with attach.acting(self.direct_url) as connection:
             found = plan(connection, self.view)
-            return found.plan, "" if found.plan.problems else found.script()
+            return found.plan, "" if found.plan.problems else found.script
 
     def attach(self) -> ViewPlan:
         with attach.acting(self.direct_url) as connection:

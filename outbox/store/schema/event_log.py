@@ -1,4 +1,4 @@
-"""Owns turning the event log (`search_outbox_log`) off and dropping it; `sql/optional/log.sql` installs it."""
+"""Owns turning the event log (`search_outbox_log`) off; `sql/optional/log.sql` installs it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from outbox.errors import Conflict, NotPermitted
-from outbox.store.schema import files
+from outbox.errors import NotPermitted
 from outbox.store.schema.files import Migration
 from outbox.store.schema.patience import in_transaction
 
@@ -16,10 +15,6 @@ LOG = "log"
 TABLE = "search_outbox_log"
 # There while producers write to the log: `outbox_enqueue` as it was, kept for the way back. Any role can see it.
 KEPT = "search_outbox_enqueue_table"
-
-
-class LogInUse(Conflict):
-    """The event log may still be needed, so nothing was dropped. Do what the detail says, and run the command again."""
 
 
 class LogNotPermitted(NotPermitted):
@@ -55,25 +50,3 @@ def turn_off(conn: psycopg.Connection, say: Callable[[str], None]) -> list[str]:
     for name in others:
         say(f"{name} belongs to another role and still writes to {TABLE}: attach its table again")
     return ["log off"]
-
-
-def drop(conn: psycopg.Connection, slot: str) -> list[str]:
-    """Remove the table, the publication and the functions, with whatever events are left."""
-    if conn.execute("select to_regclass(%s) is null", (TABLE,)).fetchone() == (True,):
-        return []
-    if is_on(conn):
-        raise LogInUse("producers write to it: run `outbox migrate --no-log` first")
-    there = conn.execute("select exists (select from pg_replication_slots where slot_name = %s)", (slot,)).fetchone()
-    if there == (True,):
-        raise LogInUse(
-            f"slot {slot} is there: let the connector read to the end (`outbox doctor` says what it has not read),"
-            f" delete the connector, then `select pg_drop_replication_slot('{slot}')`"
-        )
-    writers = conn.execute(
-        "select p.oid::regprocedure::text from pg_proc as p where p.proname like 'search\\_outbox\\_capture%'"
-        " and p.prosrc like '%\"search_outbox_log\" (%'"
-    ).fetchall()
-    if writers:
-        raise LogInUse(f"{writers[0][0]} still writes to it: attach its table again")
-    in_transaction(conn, lambda: conn.execute(files.part(LOG).undo().encode()))
-    return ["dropped log"]

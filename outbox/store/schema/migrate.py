@@ -104,12 +104,6 @@ def turn_log_off(database_url: str, say: Say = lambda _: None) -> list[str]:
         return event_log.turn_off(conn, say)
 
 
-def drop_log(database_url: str, slot: str, say: Say = lambda _: None) -> list[str]:
-    """Remove what `turn_log_off` left. Raises `LogInUse` while someone may still need it."""
-    with migration_connection(database_url) as conn, only_one(conn, say):
-        return event_log.drop(conn, slot)
-
-
 def status(database_url: str) -> SchemaStatus:
     """What is applied, what is not, the optional parts, and indexes that slow claims down."""
     with migration_connection(database_url) as conn:
