@@ -14,7 +14,7 @@ from outbox.ports import Attachment
 from outbox.store.attach import documents_view, tables
 from outbox.store.attach import via as vias
 from outbox.store.attach.documents_view import DocumentsView
-from outbox.store.attach.tables import CannotAttach, Column, SourceTable, TypeFit, always_stored, fit
+from outbox.store.attach.tables import CannotAttach, Column, SourceTable, always_stored, may_fit
 from outbox.store.attach.via import Via
 from outbox.store.schema import declaring
 
@@ -61,13 +61,13 @@ def check(
     ]
     if problems:
         raise CannotAttach(problems)
-    return Checked(_watched(wanted, via), via.used, (*via.notes, *_notes(conn, source, wanted, id, found)))
+    return Checked(_watched(wanted, via), via.used, (*via.notes, *_notes(conn, source, wanted, found)))
 
 
 def _word_problems(wanted: Attachment) -> Iterator[str]:
     words = [wanted.entity_type, wanted.id_column, wanted.via, *wanted.columns]
     for word in words:
-        if word is not None and ("\0" in word or not _is_text(word)):
+        if word is not None and "\0" in word:
             yield f"{word!r} is no text that PostgreSQL can store."
     if not wanted.entity_type.strip():
         yield "the type is empty. Give the kind of entity, for example article."
@@ -75,14 +75,6 @@ def _word_problems(wanted: Attachment) -> Iterator[str]:
         yield f"the type {wanted.entity_type!r} has a colon, which separates type and id in a document's _id."
     if (wanted.id_column is None) == (wanted.via is None):
         yield "give one of --id COLUMN and --via QUERY: it says whose document a changed row belongs to."
-
-
-def _is_text(word: str) -> bool:
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _unfinished(conn: psycopg.Connection[Any], wanted: Attachment) -> Iterator[str]:
@@ -132,7 +124,7 @@ def _id_problems(source: SourceTable, wanted: Attachment, id: Column) -> Iterato
 
 def _view_problems(wanted: Attachment, id: Column, view: DocumentsView) -> Iterator[str]:
     ids = view.columns.get("entity_id")
-    if ids is not None and fit(id, ids) is TypeFit.NO:
+    if ids is not None and not may_fit(id, ids):
         what = f"column {id.name} is" if wanted.via is None else "--via returns"
         yield (
             f"{what} {id.shown}, and ids of {view.name} are {ids.shown}: no event would find its document. "
@@ -149,14 +141,11 @@ def _watched(wanted: Attachment, via: Via) -> tuple[str, ...]:
 
 
 def _notes(
-    conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, id: Column | None, view: DocumentsView
+    conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, view: DocumentsView
 ) -> Iterator[str]:
     reason = tables.row_trigger_reason(source, wanted.columns)
     if reason and not wanted.per_row:
         yield f"triggers fire for each row: {reason}"
-    ids = view.columns.get("entity_id")
-    if id is not None and ids is not None and fit(id, ids) is TypeFit.MAYBE:
-        yield f"ids are {id.shown} here and {ids.shown} in the view: events whose id is none there fail"
     if wanted.via is not None and (scans := vias.scans(conn, source.name, wanted.via)):
         yield f"a projector runs --via for each change, which reads a large table as a whole: {scans}. Add an index"
     if not view.columns:
