@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from outbox.app.desk import QueueDesk, open_desk
@@ -94,11 +94,7 @@ class Outbox(_Installation):
         entity_id: object,
         op: str,
         payload: call.Payload = None,
-        *,
-        version: int | None = None,
-        routing: str | None = None,
-        idempotency_key: str | None = None,
-        traceparent: str | None = None,
+        **more: Unpack[call.EventOptions],
     ) -> UUID:
         """Write one event in the caller's transaction and return its id. For a known `idempotency_key`: its id.
 
@@ -108,31 +104,18 @@ class Outbox(_Installation):
         `op` is `upsert`, `delete` or `refresh`. A payload given as text or bytes is JSON and is kept exactly. If it is
         None, the document comes from the view. PostgreSQL rejects what cannot be projected (SQLSTATE class 22).
         """
-        event = call.enqueue(
-            entity_type,
-            entity_id,
-            op,
-            payload,
-            version=version,
-            routing=routing,
-            idempotency_key=idempotency_key,
-            traceparent=traceparent,
-        )
-        return writing.write(connection, event)
+        return writing.write(connection, call.enqueue(entity_type, entity_id, op, payload, **more))
 
     def refresh(
         self,
         connection: ProducerConnection,
         entity_type: str,
         entity_id: object,
-        *,
-        routing: str | None = None,
-        traceparent: str | None = None,
+        **more: Unpack[call.RefreshOptions],
     ) -> UUID:
         """Write in the caller's transaction that this entity may have changed, and return the event's id. Its document
         becomes what the view holds then, or is deleted if the view has no row. `routing` is its current routing."""
-        event = call.refresh(entity_type, entity_id, routing=routing, traceparent=traceparent)
-        return writing.write(connection, event)
+        return writing.write(connection, call.refresh(entity_type, entity_id, **more))
 
     @overload
     def wait(self, id: UUID | str, seconds: float = 2.0) -> Status: ...
@@ -217,38 +200,21 @@ class AsyncOutbox(_Installation):
         entity_id: object,
         op: str,
         payload: call.Payload = None,
-        *,
-        version: int | None = None,
-        routing: str | None = None,
-        idempotency_key: str | None = None,
-        traceparent: str | None = None,
+        **more: Unpack[call.EventOptions],
     ) -> UUID:
         """As `Outbox.enqueue`. `connection` is psycopg's AsyncConnection (or a cursor of it), asyncpg's Connection, or
         SQLAlchemy's AsyncConnection or AsyncSession."""
-        event = call.enqueue(
-            entity_type,
-            entity_id,
-            op,
-            payload,
-            version=version,
-            routing=routing,
-            idempotency_key=idempotency_key,
-            traceparent=traceparent,
-        )
-        return await awaiting.write(connection, event)
+        return await awaiting.write(connection, call.enqueue(entity_type, entity_id, op, payload, **more))
 
     async def refresh(
         self,
         connection: AsyncProducerConnection,
         entity_type: str,
         entity_id: object,
-        *,
-        routing: str | None = None,
-        traceparent: str | None = None,
+        **more: Unpack[call.RefreshOptions],
     ) -> UUID:
         """As `Outbox.refresh`, with a connection as `enqueue` takes it."""
-        event = call.refresh(entity_type, entity_id, routing=routing, traceparent=traceparent)
-        return await awaiting.write(connection, event)
+        return await awaiting.write(connection, call.refresh(entity_type, entity_id, **more))
 
     @overload
     async def wait(self, id: UUID | str, seconds: float = 2.0) -> Status: ...

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from outbox.policy.event import Event
@@ -445,7 +445,6 @@ class Attachment:
     entity_type: str
     id_column: str | None = None
     via: str | None = None
-    routing_column: str | None = None
     columns: tuple[str, ...] = ()
     per_row: bool = False
     older: bool = False
@@ -456,27 +455,21 @@ class Attachment:
         """Attaching the same way again renews it."""
         return self.entity_type, self.id_column, self.via
 
-    def replaced_by(self, other: Self) -> bool:
-        """On one table. Payloads go with any way of their type: a type is kept by one of the two."""
-        return self.way == other.way or (self.older and self.entity_type == other.entity_type)
-
     @property
     def shown(self) -> str:
         return f"{self.entity_type} {f'by {self.id_column}' if self.via is None else f'via {self.via}'}"
 
     def how(self) -> dict[str, Any]:
         """What was asked for, beside the table."""
-        asked = ("entity_type", "id_column", "via", "routing_column", "columns", "per_row")
+        asked = ("entity_type", "id_column", "via", "columns", "per_row")
         return {name: getattr(self, name) for name in asked}
 
     def command(self, table: str) -> str:
         """The command that installs it; `table` as SQL writes its name."""
         words = ["outbox", "attach", table, "--type", self.entity_type]
         words += ["--id", self.id_column] if self.id_column is not None else ["--via", self.via or ""]
-        words += ["--routing", self.routing_column] if self.routing_column else []
         words += ["--columns", joined_columns(self.columns)] if self.columns else []
-        words += ["--per-row"] if self.per_row and not self.older else []
-        words += ["--document", "row"] if self.older else []
+        words += ["--per-row"] if self.per_row else []
         return shlex.join(words)
 
 
@@ -575,13 +568,10 @@ class PlannedAttachment:
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """What `attach --from-view` would do. With `problems` it does nothing. `unneeded`: attachments that the view needs
-    no more; `by_hand`: those that stand for what cannot be derived."""
+    """What `attach --from-view` would do. With `problems` it does nothing."""
 
     attachments: tuple[PlannedAttachment, ...] = ()
     problems: tuple[str, ...] = ()
-    unneeded: tuple[str, ...] = ()
-    by_hand: tuple[str, ...] = ()
 
     @property
     def to_do(self) -> tuple[PlannedAttachment, ...]:

@@ -21,13 +21,12 @@ def attach_sql(
     id: str | None = None,
     via: str | None = None,
     columns: Sequence[str] = (),
-    routing: str | None = None,
     per_row: bool = False,
     view: str = "search_documents",
 ) -> TextClause:
     """As `outbox attach --sql` prints it, with the same checks."""
-    how: dict[str, Any] = {"entity_type": entity_type, "id_column": id, "via": via, "routing_column": routing}
-    how |= {"columns": tuple(columns), "per_row": per_row, "view": view, "run": False}
+    how: dict[str, Any] = {"entity_type": entity_type, "id_column": id, "via": via, "columns": tuple(columns)}
+    how |= {"per_row": per_row, "view": view, "run": False}
     return _text(attach.attach(_driver(connection), table, **how).sql)
 
 

@@ -37,7 +37,6 @@ def attach(
     id_column: str | None = flag(None, "--id", "Column with the id of the entity: its own id, or a child's.", "COLUMN"),
     via: str | None = flag(None, "--via", "Instead of --id: a query over the row `changed` that gives ids.", "QUERY"),
     columns: str | None = flag(None, "--columns", "Of updates, only those that change one of these.", "COLUMN,..."),
-    routing: str | None = flag(None, "--routing", "Column with the Elasticsearch routing.", "COLUMN"),
     document: DocumentOrigin | None = flag(None, "--document", "The row itself is the document; see above."),
     per_row: bool = flag(False, "--per-row", "Fire for each row: for tables that logical replication fills."),
     ignore: list[str] | None = flag(None, "--ignore", "Instead: say that this table needs none. Repeatable.", "TABLE"),
@@ -82,7 +81,7 @@ def attach(
       outbox attach articles --type article --id id --sql > migrations/V7__search.sql
       outbox attach --ignore countries --ignore currencies --reason "they never change"
     """
-    one_table = [table, entity_type, id_column, via, routing, document, per_row or None]
+    one_table = [table, entity_type, id_column, via, document, per_row or None]
     if ignore:
         if any(each is not None for each in one_table) or from_view or dry_run or sql:
             raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
@@ -97,7 +96,7 @@ def attach(
             "Give TABLE and --type, or --from-view, or --ignore TABLE with --reason; --dry-run and --yes belong to "
             "--from-view."
         )
-    wanted = Attachment(table, entity_type, id_column, via, routing, _names(columns), per_row)
+    wanted = Attachment(table, entity_type, id_column, via, _names(columns), per_row)
     with cli.open_desk(cli.settings()) as desk:
         done = desk.producers.attach(wanted, rows=document is not None, run=not sql)
     return _answer(done, sql=sql, json=json)

@@ -16,20 +16,18 @@ def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
     """All of it, or nothing."""
     with cli.open_desk(cli.settings()) as desk:
         plan, script = desk.view.plan()
-        if json and (dry_run or plan.problems):
-            cli.as_json(_record(plan, script))
-        elif not json:
+        only_shown = dry_run or bool(plan.problems) or not plan.to_do
+        if not json:
             _show(plan)
+        elif only_shown:
+            cli.as_json(_record(plan, script))
         _refuse(plan)
-        if dry_run or not plan.to_do:
-            if json and not dry_run:
-                cli.as_json(_record(plan, script))
-            elif not plan.to_do:
-                cli.note("everything that the view reads is attached")
+        if not plan.to_do:
+            cli.note("everything that the view reads is attached")
+        if only_shown:
             return
-        number = len(plan.to_do)
-        cli.confirm(f"Install {number} attachment{'' if number == 1 else 's'}?", yes=yes)
-        plan = desk.view.attach(plan)
+        cli.confirm(f"Install these {len(plan.to_do)}?", yes=yes)
+        plan = desk.view.attach()
     cli.answer(_record(plan, script), lambda: _tell(plan), json=json)
 
 
@@ -53,10 +51,6 @@ def _show(plan: ViewPlan) -> None:
     for each in plan.attachments:
         for note in each.result.notes if each.state != "there" else ():
             cli.note(f"note: {each.result.attachment.table}: {note}")
-    for text in plan.by_hand:
-        cli.note(f"note: attached by hand: {text}")
-    for text in plan.unneeded:
-        cli.note(f"note: the view does not need {text} (`outbox detach` removes it)")
 
 
 def _row(each: PlannedAttachment) -> list[object]:
@@ -88,8 +82,6 @@ def _record(plan: ViewPlan, script: str) -> dict[str, Any]:
     return {
         "attachments": attachments,
         "problems": plan.problems,
-        "unneeded": plan.unneeded,
-        "by_hand": plan.by_hand,
         "next": plan.next,
         "sql": script,
     }

@@ -12,7 +12,6 @@ import typer
 from outbox import cli
 from outbox.cli import Json, flag, option
 from outbox.daemon.startup import begin
-from outbox.errors import UsageError
 from outbox.facts import DatabaseLost, Fact
 from outbox.store.schema import migrate as migrations
 
@@ -25,7 +24,7 @@ EARLIEST = 13
 
 AFTER_NO_LOG = (
     "producers write to search_outbox_events. search_outbox_log stays: let the connector read to the end"
-    " (`outbox doctor` says what it has not read), delete it and its slot, then run `outbox migrate --drop-log`"
+    " (`outbox doctor` says what it has not read); docs/kafka-log.md says how to drop it"
 )
 
 ByType = Annotated[bool, option("--by-type", "Also indexes for claims by entity type.")]
@@ -45,7 +44,6 @@ def apply(
         "--log/--no-log",
         "Let producers write to search_outbox_log, which Debezium reads for Kafka; or no longer.",
     ),
-    drop_log: bool = flag(False, "--drop-log", "After --no-log: drop search_outbox_log, when its slot is gone."),
     drop_slow_indexes: bool = flag(
         False, "--drop-slow-indexes", "Drop, concurrently, the indexes that make every claim slow."
     ),
@@ -73,8 +71,6 @@ def apply(
     """
     if context.invoked_subcommand is not None:
         return
-    if log and drop_log:
-        raise UsageError("--log and --drop-log exclude each other")
     settings = cli.settings()
     url = settings.database.direct_dsn
     chosen: dict[str, Any] = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": bool(log)}
@@ -86,10 +82,8 @@ def apply(
         steps.append(lambda: _finish(url, settings.documents))
     if log is False:
         steps.append(lambda: applied.extend(migrations.turn_log_off(url, say=cli.note)))
-    if drop_log:
-        steps.append(lambda: applied.extend(migrations.drop_log(url, settings.event_log.slot, say=cli.note)))
     begin(steps, _say_lost, threading.Event(), patient=not no_wait)
-    if log is False and not drop_log:
+    if log is False:
         cli.note(AFTER_NO_LOG)
     told = f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do"
     cli.answer({"applied": applied}, told, json=json)

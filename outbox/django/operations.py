@@ -31,12 +31,11 @@ class Attach(Operation):
         id: str | None = None,
         via: str | None = None,
         columns: Sequence[str] = (),
-        routing: str | None = None,
         per_row: bool = False,
     ) -> None:
         self.table = table
         self.way = {"entity_type": entity_type, "id_column": id, "via": via}
-        self.more: dict[str, Any] = {"columns": tuple(columns), "routing_column": routing, "per_row": per_row}
+        self.more: dict[str, Any] = {"columns": tuple(columns), "per_row": per_row}
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
         """Models stay as they are."""

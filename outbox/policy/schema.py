@@ -1,6 +1,6 @@
 """Which schema a database has, and whether this program fits it. Reads none."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -64,8 +64,6 @@ class SlowIndex:
     schema: str
     columns: tuple[str, ...]
     kept: bool
-    definition: str
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,4 @@ class SchemaStatus:
     applied: tuple[Applied, ...]
     pending: tuple[str, ...]
     parts: dict[str, bool]
-    adopted: bool
-    rows_to_fill: int
-    slow_indexes: tuple[SlowIndex, ...] = field(default=())
+    slow_indexes: tuple[SlowIndex, ...]

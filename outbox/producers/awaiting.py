@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox.producers.call import ProducerCall, event_id, explained
-from outbox.producers.connection import ConnectionKind, kind_of, refuse_autocommit, refuse_unbound
+from outbox.producers.connection import ConnectionKind, kind_of, refuse_autocommit
 from outbox.producers.writing import require_transaction, statement
 
 if TYPE_CHECKING:
@@ -57,17 +57,13 @@ async def _in_transaction(connection: Any) -> bool:
 async def _by_asyncpg(connection: Any, call: ProducerCall) -> UUID:
     if not connection.is_in_transaction():
         raise refuse_autocommit(ConnectionKind.ASYNCPG)
-    return event_id(await connection.fetchval(call.by_number, *call.in_order))
+    numbered = call.sql(lambda number, _: f"${number}")
+    return event_id(await connection.fetchval(numbered, *call.arguments.values()))
 
 
 async def _by_sqlalchemy(connection: Any, call: ProducerCall) -> UUID:
-    from sqlalchemy.exc import UnboundExecutionError
-
     if hasattr(connection, "get_bind"):  # a session: its connection belongs to the same transaction
-        try:
-            connection = await connection.connection()
-        except UnboundExecutionError as error:
-            raise refuse_unbound(ConnectionKind.ASYNC_SQLALCHEMY) from error
+        connection = await connection.connection()
     return event_id(await connection.run_sync(_run, call))
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
-from functools import cached_property
 from numbers import Integral
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict, Unpack
 from uuid import UUID
 
 from outbox.errors import WrongEntity
@@ -40,56 +39,31 @@ class ProducerCall:
         )
         return f"select {self.function}({', '.join(given)})"
 
-    @cached_property
+    @property
     def by_percent(self) -> str:
         """For psycopg and Django."""
         return self.sql(lambda _, name: f"%({name})s")
 
-    @cached_property
-    def by_colon(self) -> str:
-        """For SQLAlchemy's `text`."""
-        return self.sql(lambda _, name: f":{name}")
 
-    @cached_property
-    def by_number(self) -> str:
-        """For asyncpg."""
-        return self.sql(lambda number, _: f"${number}")
+class RefreshOptions(TypedDict, total=False):
+    routing: str | None
+    traceparent: str | None
 
-    @property
-    def in_order(self) -> Sequence[Any]:
-        return list(self.arguments.values())
+
+class EventOptions(RefreshOptions, total=False):
+    version: int | None
+    idempotency_key: str | None
 
 
 def enqueue(
-    entity_type: str,
-    entity_id: object,
-    op: str,
-    payload: Payload = None,
-    *,
-    version: int | None = None,
-    routing: str | None = None,
-    idempotency_key: str | None = None,
-    traceparent: str | None = None,
+    entity_type: str, entity_id: object, op: str, payload: Payload = None, **more: Unpack[EventOptions]
 ) -> ProducerCall:
-    return ProducerCall(
-        "outbox_enqueue",
-        {
-            **_entity(entity_type, entity_id),
-            "op": op,
-            "payload": payload_text(payload),
-            "version": version,
-            "routing": routing,
-            "idempotency_key": idempotency_key,
-            "traceparent": traceparent,
-        },
-    )
+    named = {**_entity(entity_type, entity_id), "op": op, "payload": payload_text(payload), **more}
+    return ProducerCall("outbox_enqueue", named)
 
 
-def refresh(
-    entity_type: str, entity_id: object, *, routing: str | None = None, traceparent: str | None = None
-) -> ProducerCall:
-    named = {**_entity(entity_type, entity_id), "routing": routing, "traceparent": traceparent}
-    return ProducerCall("outbox_refresh", named)
+def refresh(entity_type: str, entity_id: object, **more: Unpack[RefreshOptions]) -> ProducerCall:
+    return ProducerCall("outbox_refresh", {**_entity(entity_type, entity_id), **more})
 
 
 def _entity(entity_type: object, entity_id: object) -> dict[str, str]:
@@ -101,10 +75,8 @@ def _entity(entity_type: object, entity_id: object) -> dict[str, str]:
 def _id_text(entity_id: object) -> str:
     """As PostgreSQL writes it. Refuses all else that has a text: an event of entity "None" would refresh nobody."""
     match entity_id:
-        case Enum():
-            raise WrongEntity(f"{entity_id!r} is no id, but a member of an Enum: give its .value or its .name")
-        case bool():
-            raise WrongEntity(f"{entity_id} is no id, but a bool: give the id of the entity")
+        case Enum() | bool():  # some are also text or a number, and no id
+            pass
         case str() | UUID():
             return str(entity_id)
         case Integral():  # also numpy's
@@ -113,8 +85,6 @@ def _id_text(entity_id: object) -> str:
             return f"{entity_id:f}"
         case None:
             raise WrongEntity("None is no id: flush the session (or save the object) first, which gives it one")
-        case bytes() | bytearray() | memoryview():
-            raise WrongEntity("bytes are no id: give text, by .decode() or .hex()")
     kind = type(entity_id).__name__
     raise WrongEntity(f"{kind} is no id: give text, an int, a Decimal or a UUID; of an object or a row, its .id")
 

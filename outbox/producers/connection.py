@@ -98,15 +98,6 @@ def refuse_autocommit(kind: ConnectionKind) -> NoTransaction:
     return NoTransaction(f"with {kind}: {_REMEDIES[kind]}")
 
 
-def refuse_unbound(kind: ConnectionKind) -> WrongConnection:
-    """Of a session that finds an engine only by a model (`binds=`), or has none."""
-    given = "session.connection(bind_arguments={'mapper': YourModel})"
-    return WrongConnection(
-        f"the session has no engine for a statement without a model; hand in"
-        f" {'await ' if kind in _AWAITED else ''}{given}, with the model of the change"
-    )
-
-
 def require_postgresql(name: str) -> None:
     if name != "postgresql":
         raise WrongConnection(f"it is of {name}, and the outbox is in PostgreSQL")

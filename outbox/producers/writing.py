@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox.producers.call import ProducerCall, event_id, explained
-from outbox.producers.connection import (
-    ConnectionKind,
-    kind_of,
-    refuse_autocommit,
-    refuse_unbound,
-    require_postgresql,
-)
+from outbox.producers.connection import ConnectionKind, kind_of, refuse_autocommit, require_postgresql
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -70,13 +64,8 @@ def _by_django(connection: Any, call: ProducerCall) -> UUID:
 
 
 def _by_sqlalchemy(connection: Any, call: ProducerCall) -> UUID:
-    from sqlalchemy.exc import UnboundExecutionError
-
     if hasattr(connection, "get_bind"):  # a Session: its connection belongs to the same transaction
-        try:
-            connection = connection.connection()
-        except UnboundExecutionError as error:
-            raise refuse_unbound(ConnectionKind.SQLALCHEMY) from error
+        connection = connection.connection()
     require_transaction(connection, ConnectionKind.SQLALCHEMY)
     return event_id(connection.execute(statement(call), call.arguments).scalar_one())
 
@@ -93,4 +82,6 @@ def statement(call: ProducerCall) -> TextClause:
     from sqlalchemy import BigInteger, Text, bindparam, text
 
     types = {name: BigInteger() if name == "version" else Text() for name in call.arguments}
-    return text(call.by_colon).bindparams(*(bindparam(name, type_=kind) for name, kind in types.items()))
+    return text(call.sql(lambda _, name: f":{name}")).bindparams(
+        *(bindparam(name, type_=kind) for name, kind in types.items())
+    )

@@ -27,8 +27,7 @@ from outbox.ops.doctor.event_log import event_log
 from outbox.ports import Finding, Level
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.doctor import PostgresDoctor
-from outbox.store.schema.event_log import LogInUse
-from outbox.store.schema.migrate import drop_log, migrate, turn_log_off
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.connect import Capture
 from tests.fixtures.desks import settings_for
 from tests.fixtures.failures import open_database
@@ -363,7 +362,7 @@ def examined(database: str, plan: ConnectorPlan) -> dict[str, Finding]:
         return {finding.detail: finding for finding in found}
 
 
-def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left_for_which_the_log_is_not_dropped(
+def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left(
     log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str, logical_database: str
 ) -> None:
     assert any("no slot" in detail for detail in examined(logical_database, plan))
@@ -381,7 +380,3 @@ def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left_for_which_the_log_
         assert (left := backlog.slot()) is not None
         assert not left.active
     assert any("is not in use" in d and f.level is Level.BAD for d, f in examined(logical_database, plan).items())
-    turn_log_off(logical_database)
-    with pytest.raises(LogInUse, match=plan.slot):
-        drop_log(logical_database, plan.slot)
-    assert drop_log(logical_database, "another") == ["dropped log"]

@@ -198,7 +198,7 @@ def _incomplete(each: AttachmentFacts) -> Iterator[Finding]:
     renew = f"Run `{each.command}`."
     if each.older:
         detail = "attached by release 0.1.0 with --payload: rows that triggers change again may be written as they were"
-        remedy = f"To read rows from the view instead, run `{each.command}`, which says what the view lacks."
+        remedy = f"Run `outbox detach {each.table}`; `{each.command} --document row` says what the view lacks."
         yield _finding(each, Level.WARN, detail, remedy)
     if each.elsewhere:
         detail = f"it still writes to {each.elsewhere}; other producers do not any more"

@@ -26,7 +26,7 @@ def event_log(facts: EventLogFacts | None, slot: str, keep_days: float) -> Itera
         return
     if not facts.on:
         detail = "search_outbox_log is there, and producers do not write to it"
-        remedy = "When the connector has read to the end, run `outbox migrate --drop-log`."
+        remedy = "When the connector has read to the end, drop it as docs/kafka-log.md says."
         yield Finding(LOG, Level.WARN, detail, remedy)
     else:
         yield Finding(LOG, Level.OK, "producers write to search_outbox_log")

@@ -1,7 +1,7 @@
 """Owns the branches of a view: what it joins, without alternatives.
 
-A branch takes one arm of every UNION, one operand of every OR between tables and one of every COALESCE. Each occurrence
-and condition has the regions around it: nullable sides of outer joins, and subqueries that may be empty."""
+A branch takes one arm of every UNION. Each occurrence and condition has the regions around it: nullable sides of outer
+joins, and subqueries that may be empty."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from outbox.policy.derive.facts import Catalogue, Relation
 from outbox.policy.derive.frames import Frame
 from outbox.policy.derive.occurrences import Condition, NotReadable, Occurrence, Place
-from outbox.policy.derive.terms import ColumnRef, Term
+from outbox.policy.derive.terms import Term
 
 MOST_BRANCHES = 2_000
 
@@ -24,7 +24,6 @@ class Branch:
         self.conditions: list[Condition] = []
         self.alternatives: list[int] = []
         """The number of choices at each pick, in order."""
-        self.kinds: dict[ColumnRef, str | None] = {}
         self._picked = picked
         self._names = 0
         query = catalogue.relations[catalogue.view].query
@@ -46,8 +45,8 @@ class Branch:
         self._names += 1
         return self._names
 
-    def add(self, relation: Relation | None, place: Place, call: Term | None = None, width: int = 0) -> Occurrence:
-        made = Occurrence(len(self.occurrences), relation, place.regions, place.frames, call=call, width=width)
+    def add(self, relation: Relation, place: Place) -> Occurrence:
+        made = Occurrence(len(self.occurrences), relation, place.regions, place.frames)
         self.occurrences.append(made)
         return made
 
@@ -65,4 +64,4 @@ def branches(catalogue: Catalogue, wanted: tuple[str, ...]) -> Iterator[tuple[Br
             before = picked + (0,) * (place - len(picked))
             rest.extend((*before, other) for other in range(1, branch.alternatives[place]))
         yield branch, outputs
-    raise NotReadable(f"it has more than {MOST_BRANCHES:,} alternatives (UNION, OR, COALESCE, CASE)")
+    raise NotReadable(f"it has more than {MOST_BRANCHES:,} alternatives (UNION)")

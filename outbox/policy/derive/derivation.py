@@ -33,12 +33,11 @@ class Derived:
 
 @dataclass(frozen=True)
 class NotDerived:
-    """A table for which the view gives no way; `all_ids` is a query for every id, where there is one."""
+    """A table for which the view gives no way."""
 
     relation: Relation
     entity_type: str
     reason: str
-    all_ids: str
     columns: frozenset[str]
 
 
@@ -94,7 +93,7 @@ class _Found:
 
     def add(self, branch: Branch, entity_type: Term | None, root: Term | None) -> None:
         if entity_type is None or entity_type.constant is None:
-            read = ", ".join(sorted({each.relation.sql for each in branch.occurrences if each.relation is not None}))
+            read = ", ".join(sorted({each.relation.sql for each in branch.occurrences}))
             self.problems.append(
                 f"the entity_type of the part that reads {read or 'no table'} is not a constant. Write one SELECT per "
                 "entity type, each with its type in quotes, and join them by UNION ALL."
@@ -103,18 +102,15 @@ class _Found:
         if root is not None and root.is_null:
             return
         for occurrence in branch.occurrences:
-            if occurrence.relation is not None:
-                self._occurrence(branch, occurrence, occurrence.relation, entity_type.constant, root)
+            self._occurrence(branch, occurrence, entity_type.constant, root)
 
-    def _occurrence(
-        self, branch: Branch, occurrence: Occurrence, relation: Relation, entity_type: str, root: Term | None
-    ) -> None:
-        columns = _read_columns(occurrence, relation)
+    def _occurrence(self, branch: Branch, occurrence: Occurrence, entity_type: str, root: Term | None) -> None:
+        relation = occurrence.relation
+        columns = _read_columns(occurrence)
         ignored = self.ignored.get(relation.oid)
         if ignored is not None and (not ignored or columns <= ignored):
             return
-        hidden = [number for number in occurrence.reads if number < 0]
-        if hidden:
+        if any(number < 0 for number in occurrence.reads):
             self.problems.append(
                 f"it reads a system column of {relation.sql} (ctid, xmin and the like). Leave that out."
             )
@@ -123,7 +119,7 @@ class _Found:
                 raise NoWay("entity_id is an expression that cannot be written into a query of its own")
             found = way(branch, occurrence, root)
         except NoWay as reason:
-            self._refuse(NotDerived(relation, entity_type, str(reason), _all_ids(branch, root), columns))
+            self._refuse(NotDerived(relation, entity_type, str(reason), columns))
             return
         key = (relation.oid, entity_type, found.id_column, found.via)
         self.ways.setdefault(key, (relation, entity_type, found))
@@ -136,16 +132,8 @@ class _Found:
         self.refused[key] = replace(refused, columns=columns)
 
 
-def _read_columns(occurrence: Occurrence, relation: Relation) -> frozenset[str]:
+def _read_columns(occurrence: Occurrence) -> frozenset[str]:
+    columns = occurrence.relation.columns
     if WHOLE_ROW in occurrence.reads:
-        return frozenset(each.name for each in relation.columns.values())
-    return frozenset(relation.columns[number].name for number in occurrence.reads if number > 0)
-
-
-def _all_ids(branch: Branch, root: Term | None) -> str:
-    """A query for every id of the type: right for a table that changes seldom."""
-    occurrences = {branch.occurrences[each] for each in root.occurrences} if root is not None else set()
-    relation = next(iter(occurrences)).relation if len(occurrences) == 1 else None
-    if root is None or relation is None or root.column is None:
-        return ""
-    return f"select {relation.columns[root.column.number].quoted} from {relation.sql}"  # noqa: S608 (quoted names)
+        return frozenset(each.name for each in columns.values())
+    return frozenset(columns[number].name for number in occurrence.reads if number > 0)

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from outbox.policy.derive.occurrences import Condition, NotReadable, Occurrence, Place
-from outbox.policy.derive.shape import always_one_row, arms, entry_of, is_apart, is_variable, names
+from outbox.policy.derive.shape import always_one_row, arms, is_apart, is_variable
 from outbox.policy.derive.terms import ColumnRef, Term, Terms
-from outbox.policy.derive.tree import Node, every_node, nodes_of
+from outbox.policy.derive.tree import Node, nodes_of
 
 if TYPE_CHECKING:
     from outbox.policy.derive.branches import Branch
 
 _INNER, _LEFT, _FULL, _RIGHT = range(4)
 _RELATION, _SUBQUERY, _JOIN, _FUNCTION, _TABLE_FUNCTION, _VALUES, _CTE, _, _RESULT, _GROUP = range(10)
+_WITHOUT_ROWS_OF_TABLES = (_FUNCTION, _TABLE_FUNCTION, _VALUES, _RESULT)
 _EXISTS, _ANY, _SCALAR = 0, 2, 4
 # Their expressions are read by the join tree, or where they are referred to.
 _APART = {"rtable", "cteList", "setOperations", "jointree", "rteperminfos"}
@@ -39,7 +40,7 @@ class Frame:
             self.place = self.place.within(branch.name())
         self._sources: dict[int, _Source] = {}
         self._outer: Frame | None = None
-        self._terms = Terms(branch.catalogue, self._variable, branch.pick)
+        self._terms = Terms(branch.catalogue, self._variable)
         self._arm: Frame | None = None
         self._read()
 
@@ -107,9 +108,7 @@ class Frame:
             return self._subquery(entry.node("subquery"), self, place)
         if kind == _CTE:
             return self._common_table(entry, place)
-        if kind == _FUNCTION:
-            return self._function(entry, place)
-        if kind in (_TABLE_FUNCTION, _VALUES, _RESULT):
+        if kind in _WITHOUT_ROWS_OF_TABLES:
             self._walk(entry, place)
             return _Source(lambda number: None)
         raise NotReadable("it reads something of a sort that this version does not know")
@@ -139,19 +138,6 @@ class Frame:
             raise NotReadable(f"its query {name} is recursive (WITH RECURSIVE)")
         return self._subquery(table.node("ctequery"), frame, place)
 
-    def _function(self, entry: Node, place: Place) -> _Source:
-        """Rows of a function of a row beside it, such as unnest(tag_ids)."""
-        self._walk(entry, place)
-        calls = [each.node("funcexpr") for each in entry.nodes("functions")]
-        call = self._terms.of(calls[0]) if len(calls) == 1 else None
-        described = any(each.fields.get("funccoltypes") for each in entry.nodes("functions"))
-        if call is None or not call.strict or described or entry.true("funcordinality"):
-            return _Source(lambda number: None)
-        occurrence = self.branch.add(None, place, call, len(names(entry)))
-        around = call.occurrences | {occurrence.number}
-        self.branch.conditions.append(Condition(call, place.regions, around, presence=True))
-        return _Source(lambda number: _column(occurrence, number))
-
     def _alias(self, values: list[Node]) -> _Source:
         """Columns that are expressions over other entries: of a join, or of GROUP BY."""
 
@@ -171,10 +157,6 @@ class Frame:
         if sort == "and":
             for each in node.nodes("args"):
                 self._condition(each, place)
-        elif sort == "or" and self._joins(node):
-            self._walk(node, place)
-            operands = node.nodes("args")
-            self._condition(operands[self.branch.pick(len(operands))], place)
         elif sort == "or":
             self._alternative(node, place)
         elif node.label == "SUBLINK" and node.number("subLinkType") in (_EXISTS, _ANY):
@@ -193,13 +175,6 @@ class Frame:
             self._sublink(node, place, nulls_count=False)
         else:
             self._walk(node, place)
-
-    def _joins(self, node: Node) -> bool:
-        """Whether each operand speaks of two tables, and none has a subquery."""
-        if any(each.label == "SUBLINK" for each in every_node(node)):
-            return False
-        operands = (every_node(each) for each in node.nodes("args"))
-        return all(len({entry_of(each) for each in inside if each.label == "VAR"}) > 1 for inside in operands)
 
     def _inner(self, link: Node, place: Place) -> Frame:
         query = link.node("subselect")
@@ -229,8 +204,7 @@ class Frame:
         if term is None or term.column is None:
             return False
         occurrence = self.branch.occurrences[term.column.occurrence]
-        known = occurrence.relation is not None and occurrence.relation.columns[term.column.number].not_null
-        return known and occurrence.regions <= place.regions
+        return occurrence.relation.columns[term.column.number].not_null and occurrence.regions <= place.regions
 
     def _compare(self, node: Node, place: Place) -> None:
         if not all(is_variable(side) for side in node.nodes("args")):
@@ -307,8 +281,6 @@ class Frame:
         term = source.term(node.number("varattno")) if source is not None else None
         if term is None:
             return None
-        if term.column is not None and term.parts == (term.column,):
-            self.branch.kinds[term.column] = self.branch.catalogue.kind(node.number("vartype"))
         return replace(term, type_oid=node.number("vartype"))
 
 

@@ -15,33 +15,26 @@ class NotReadable(Exception):
 
 @dataclass(eq=False, slots=True)
 class Occurrence:
-    """A table as often as it is joined; or a function that returns rows, whose call is in `call`."""
+    """A table as often as it is joined."""
 
     number: int
-    relation: Relation | None
+    relation: Relation
     regions: frozenset[int]
     frames: frozenset[int]
     reads: set[int] = field(default_factory=set)
     """Numbers of columns; 0 is the whole row."""
-    call: Term | None = None
-    width: int = 0
-    """The number of columns of those rows."""
-
-    def column(self, number: int) -> str:
-        return self.relation.columns[number].quoted if self.relation is not None else f"c{number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """It holds for all rows that matter, once its regions are not empty. Null never meets it. `same_text`: two
-    columns with one text. `presence`: no condition, but a function beside the row that it is called with."""
+    columns with one text."""
 
     term: Term
     regions: frozenset[int]
     occurrences: frozenset[int]
     equality: bool = False
     same_text: tuple[ColumnRef, ColumnRef] | None = None
-    presence: bool = False
 
 
 class Place(NamedTuple):

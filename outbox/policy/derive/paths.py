@@ -9,7 +9,6 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations, product
 
 from outbox.policy.derive.branches import Branch
 from outbox.policy.derive.occurrences import Condition, Occurrence
@@ -22,21 +21,12 @@ _RANGE_COST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
-    """A table that the query reads, with the columns by which its rows are found."""
-
-    table: str
-    columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class IdPath:
     """By a column of the row, or by a query over it. `reason`: the conditions that lead there."""
 
     id_column: str | None
     via: str | None
     reason: str
-    hops: tuple[Hop, ...] = ()
 
 
 class NoWay(Exception):
@@ -64,17 +54,13 @@ class _Search:
 
     def way(self) -> IdPath:
         own = min((each for each in self._goals if each.occurrence == self._changed.number), default=None)
-        if own is not None and self._changed.relation is not None:
+        if own is not None:
             return IdPath(self._changed.relation.columns[own.number].name, None, self._direct_reason(own))
         cost, before = self._distances()
         selected, ends = self._ends(cost)
         needed = {step for end in ends for step in _steps(end, before)}
-        calls = [call for each in needed if (call := self._branch.occurrences[each].call) is not None]
-        needed |= {step for call in calls for end in call.occurrences for step in _steps(end, before)}
-        if not needed <= cost.keys():
-            raise NoWay(_UNLINKED)
         chosen = sorted(needed - {self._changed.number}, key=lambda each: (cost[each], each))
-        return self._by_query(selected, chosen, before)
+        return self._by_query(selected, chosen)
 
     def _same_as(self, column: ColumnRef) -> frozenset[ColumnRef]:
         return self._same.get(column, frozenset({column}))
@@ -105,44 +91,23 @@ class _Search:
     def _edges(self) -> dict[int, dict[int, int]]:
         """What each step costs, both ways."""
         edges: dict[int, dict[int, int]] = {}
-        for one, other, cost in (*self._stated(), *self._implied_pairs()):
-            for here, there in ((one, other), (other, one)):
-                edges.setdefault(here, {})[there] = min(cost, edges.get(here, {}).get(there, cost))
-        return edges
-
-    def _stated(self) -> Iterator[tuple[int, int, int]]:
         for each in self._conditions:
             if len(each.occurrences) == 2:
-                one, other = sorted(each.occurrences)
-                yield one, other, 1 if each.equality or each.presence else _RANGE_COST
-
-    def _implied_pairs(self) -> Iterator[tuple[int, int, int]]:
-        """Two columns that are equal to a third."""
-        for members in set(self._same.values()):
-            for one, other in combinations(sorted(members), 2):
-                if one.occurrence != other.occurrence and self._comparable(one, other):
-                    yield one.occurrence, other.occurrence, 1
-
-    def _comparable(self, one: ColumnRef, other: ColumnRef) -> bool:
-        """Columns with the same text may be of two kinds: id::text = ref."""
-        kinds = {self._branch.kinds.get(each) for each in (one, other)}
-        return len(kinds) == 1 and None not in kinds
+                one, other = each.occurrences
+                cost = 1 if each.equality else _RANGE_COST
+                for here, there in ((one, other), (other, one)):
+                    edges.setdefault(here, {})[there] = min(cost, edges.get(here, {}).get(there, cost))
+        return edges
 
     # The query
 
-    def _by_query(self, selected: Term, chosen: list[int], before: Mapping[int, int]) -> IdPath:
+    def _by_query(self, selected: Term, chosen: list[int]) -> IdPath:
         names = self._names(chosen)
-        known = [self._changed.number]
+        around = {self._changed.number}
         tests: list[Term] = []
-        hops: list[Hop] = []
         for each in chosen:
-            linked = self._links(each, known, before)
-            tests += linked
-            known.append(each)
-            relation = self._branch.occurrences[each].relation
-            if relation is not None:
-                columns = dict.fromkeys(c.number for test in linked for c in test.columns if c.occurrence == each)
-                hops.append(Hop(relation.sql, tuple(relation.columns[number].quoted for number in columns)))
+            around.add(each)
+            tests += self._links(each, around)
         text = f"select {self._sql(selected, names)}"
         if chosen:
             text += f" from {self._from(chosen, names)}"
@@ -151,38 +116,16 @@ class _Search:
             text += f" where {' and '.join(conditions)}"
         names[self._changed.number] = self._name_of(self._changed, {names[each] for each in chosen})
         reason = " and ".join(dict.fromkeys(self._sql(test, names) for test in tests))
-        return IdPath(None, text, reason or "entity_id is computed from it", tuple(hops))
+        return IdPath(None, text, reason or "entity_id is computed from it")
 
-    def _links(self, here: int, known: list[int], before: Mapping[int, int]) -> list[Term]:
+    def _links(self, here: int, around: set[int]) -> list[Term]:
         """The conditions between an occurrence and those before it."""
-        around = {here, *known}
-        found = [
-            _turned(each.term, here)
-            for each in self._conditions
-            if not each.presence and here in each.occurrences and each.occurrences <= around
-        ]
-        step = before.get(here)
-        linked = any(here in each.occurrences and step in each.occurrences for each in self._conditions)
-        return found if linked or step is None else [*found, *self._implied(step, here)]
-
-    def _implied(self, one: int, other: int) -> Iterator[Term]:
-        for members in set(self._same.values()):
-            for left, right in product(sorted(members), repeat=2):
-                if (left.occurrence, right.occurrence) == (one, other) and self._comparable(left, right):
-                    yield Term((right, " = ", left))
+        joining = (each for each in self._conditions if here in each.occurrences and each.occurrences <= around)
+        return [_turned(each.term, here) for each in joining]
 
     def _from(self, chosen: list[int], names: Mapping[int, str]) -> str:
-        """Functions come last: they are called with rows of the tables."""
-        tables, calls = [], []
-        for each in chosen:
-            occurrence, name = self._branch.occurrences[each], names[each]
-            if occurrence.relation is not None:
-                sql = occurrence.relation.sql
-                tables.append(sql if sql == name else f"{sql} as {name}")
-            elif occurrence.call is not None:
-                columns = ", ".join(f"c{number}" for number in range(1, occurrence.width + 1))
-                calls.append(f"lateral {self._sql(occurrence.call, names)} as {name} ({columns})")
-        return " cross join ".join([", ".join(tables)] * bool(tables) + calls) if calls else ", ".join(tables)
+        tables = ((self._branch.occurrences[each].relation.sql, names[each]) for each in chosen)
+        return ", ".join(sql if sql == name else f"{sql} as {name}" for sql, name in tables)
 
     def _names(self, chosen: list[int]) -> dict[int, str]:
         names = {self._changed.number: "changed"}
@@ -191,9 +134,7 @@ class _Search:
         return names
 
     def _name_of(self, occurrence: Occurrence, taken: set[str]) -> str:
-        relation = occurrence.relation
-        name = relation.name if relation is not None else "rows_of"
-        quoted = relation.quoted if relation is not None else name
+        name, quoted = occurrence.relation.name, occurrence.relation.quoted
         for number in range(2, len(taken) + 3):
             if quoted not in taken:
                 return quoted
@@ -202,12 +143,11 @@ class _Search:
         raise AssertionError("there are fewer names than numbers")
 
     def _sql(self, term: Term, names: Mapping[int, str]) -> str:
-        return "".join(
-            part
-            if isinstance(part, str)
-            else f"{names[part.occurrence]}.{self._branch.occurrences[part.occurrence].column(part.number)}"
-            for part in term.parts
-        )
+        def shown(column: ColumnRef) -> str:
+            relation = self._branch.occurrences[column.occurrence].relation
+            return f"{names[column.occurrence]}.{relation.columns[column.number].quoted}"
+
+        return "".join(shown(part) if isinstance(part, ColumnRef) else part for part in term.parts)
 
     def _direct_reason(self, own: ColumnRef) -> str:
         names = {each.number: self._name_of(each, set()) for each in self._branch.occurrences}

@@ -12,16 +12,6 @@ def is_variable(node: Node) -> bool:
     return any(each.label in ("VAR", "SUBLINK") for each in every_node(node))
 
 
-def entry_of(variable: Node) -> tuple[int, int]:
-    return variable.number("varlevelsup"), variable.number("varno")
-
-
-def names(entry: Node) -> list[object]:
-    reference = entry.node("eref")
-    names = reference.fields.get("colnames") if reference is not None else None
-    return list(names) if isinstance(names, list) else []
-
-
 def arms(operation: Node) -> Iterator[int]:
     """The entries that UNION, INTERSECT and EXCEPT combine."""
     for name in ("larg", "rarg"):

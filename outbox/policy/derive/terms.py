@@ -58,15 +58,10 @@ def joined(pieces: tuple[str | Term, ...], *, type_oid: int = 0, strict: bool = 
 
 
 class Terms:
-    """Makes terms of nodes. `variable` resolves a VAR or PARAM; `pick` chooses among alternatives, each in a branch of
-    its own."""
+    """Makes terms of nodes. `variable` resolves a VAR or PARAM."""
 
-    def __init__(
-        self, catalogue: Catalogue, variable: Callable[[Node], Term | None], pick: Callable[[int], int]
-    ) -> None:
+    def __init__(self, catalogue: Catalogue, variable: Callable[[Node], Term | None]) -> None:
         self._catalogue = catalogue
-        self._variable = variable
-        self._pick = pick
         self._by_label: dict[str, Callable[[Node], Term | None]] = {
             "VAR": variable,
             "PARAM": variable,
@@ -76,21 +71,11 @@ class Terms:
             "COERCETODOMAIN": lambda node: self._cast(node, "resulttype", "coercionformat"),
             "FUNCEXPR": self._call,
             "OPEXPR": self._operation,
-            "COALESCEEXPR": lambda node: self.one_of(node.nodes("args")),
-            "CASEEXPR": self._case,
         }
 
     def of(self, node: Node | None) -> Term | None:
         make = self._by_label.get(node.label) if node is not None else None
         return make(node) if make is not None and node is not None else None
-
-    def one_of(self, alternatives: list[Node]) -> Term | None:
-        return self.of(alternatives[self._pick(len(alternatives))])
-
-    def _case(self, node: Node) -> Term | None:
-        default = node.node("defresult")
-        results = [when.node("result") for when in node.nodes("args")] + [default]
-        return self.one_of([each for each in results if each is not None])
 
     def _constant(self, node: Node) -> Term | None:
         type_oid = node.number("consttype")

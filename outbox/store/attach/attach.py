@@ -12,8 +12,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from outbox.errors import Conflict, NotFound
-from outbox.policy.audit import Actor, Source
-from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
+from outbox.policy.entity_type import KeptBy
 from outbox.ports import Attachment, AttachResult
 from outbox.store.attach import attachments, checks, installed, tables, triggers
 from outbox.store.attach.attachments import AttachedRow
@@ -21,7 +20,7 @@ from outbox.store.attach.checks import Checked
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
 from outbox.store.attach.triggers import NO_TRUNCATE, Session, drop_function, drop_trigger
-from outbox.store.entity_types import change, declared
+from outbox.store.entity_types import declared
 from outbox.store.pool import connect, translated
 from outbox.store.queries import queries
 from outbox.store.schema.patience import in_transaction
@@ -31,40 +30,23 @@ _WORDS = {"entity_type": "as", "id_column": "by", "via": "via"}
 
 class KeptByPayloads(Conflict):
     """Events with payloads keep this entity type, and an attached table's documents come from the view. Let its
-    producers send no more payloads, run `outbox types set TYPE view`, then attach; nothing was changed."""
+    producers send no more payloads (where triggers of 0.1.0 do: `outbox detach TABLE`), run
+    `outbox types set TYPE view`, then attach; nothing was changed."""
 
 
 class NotAttached(NotFound):
     """The table is not attached to the outbox in this way. `outbox attach --help` shows how to do so."""
 
 
-class PayloadTriggers(Conflict):
-    """Triggers of release 0.1.0 still write this type's payloads, and a script cannot move its documents to the view.
-    Run the command without --sql; nothing was changed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A checked attachment, and what installs it. `by_payloads`: the declaration that its triggers replace."""
+    """A checked attachment, and what installs it: in one transaction."""
 
     result: AttachResult
     statements: tuple[sql.Composed, ...]
-    by_payloads: EntityType | None
 
     def run(self, conn: Session) -> None:
-        """To be run in a transaction, whole. Where the triggers that go have sent payloads, the type's documents are
-        still to be brought over."""
-        if self.by_payloads is not None:
-            actor, about = Actor("outbox attach", Source.CLI), BY_VIEW._replace(moving=True)
-            kind, why = self.result.attachment.entity_type, "its triggers write refreshes now"
-            change(conn, kind, about, actor, why, self.by_payloads)
         _run(conn, self.statements)
-
-    def script(self) -> str:
-        """The same for a migration tool. Raises PayloadTriggers."""
-        if self.by_payloads is not None:
-            raise PayloadTriggers(self.result.attachment.entity_type)
-        return self.result.sql
 
 
 def attach(
@@ -75,8 +57,6 @@ def attach(
     ready = prepare(conn, table, view=view, rows=rows, **how)
     if run:
         in_transaction(conn, lambda: ready.run(conn))
-    else:
-        ready.script()
     return ready.result
 
 
@@ -86,12 +66,15 @@ def prepare(conn: Session, table: str, *, view: str, rows: bool = False, **how: 
     wanted = Attachment(source.shown, **how)
     wanted = replace(wanted, via=wanted.via.strip() if wanted.via is not None else None)
     there = installed.installed(conn)
-    checked = checks.check(conn, source, wanted, view, there, rows=rows)
+    checked = checks.check(conn, source, wanted, view, rows=rows)
+    was = declared(conn, wanted.entity_type)
+    if was is not None and was.kept_by is KeptBy.PAYLOAD:
+        raise KeptByPayloads(wanted.entity_type)
     wanted = replace(wanted, per_row=wanted.per_row or tables.row_trigger_reason(source, wanted.columns) != "")
-    same = [each for each in there if each.oid == source.oid and each.attachment.replaced_by(wanted)]
+    same = [each for each in there if each.oid == source.oid and each.attachment.way == wanted.way]
     statements = _statements(conn, source, _row(conn, source, wanted, checked), same)
     result = AttachResult(wanted, checked.notes, tables.about_rows(conn, source), _script(conn, statements))
-    return Prepared(result, tuple(statements), _kept_by_payloads(conn, wanted, same))
+    return Prepared(result, tuple(statements))
 
 
 def _row(conn: Session, source: SourceTable, wanted: Attachment, checked: Checked) -> AttachedRow:
@@ -107,16 +90,6 @@ def _statements(conn: Session, source: SourceTable, row: AttachedRow, same: list
     drops = [drop for each in same for drop in _drops(source, each, kept, row)]
     put = [*triggers.statements(conn, source, row), *drops, attachments.put(source, row)]
     return [*put, triggers.declare(conn, source, row.wanted)]
-
-
-def _kept_by_payloads(conn: Session, wanted: Attachment, same: list[Installed]) -> EntityType | None:
-    """The declaration, if payloads keep the type: those of the triggers that go, or nothing is attached."""
-    was = declared(conn, wanted.entity_type)
-    if was is None or was.kept_by is not KeptBy.PAYLOAD:
-        return None
-    if not any(each.attachment.older for each in same):
-        raise KeptByPayloads(wanted.entity_type)
-    return was
 
 
 def _run(conn: Session, statements: Iterable[sql.Composed]) -> None:

@@ -32,7 +32,7 @@ class AttachedRow:
     def number(self) -> int:
         """Computed from the content, so that a script may hold it, and another query has another."""
         wanted = self.wanted
-        told = [wanted.table, *wanted.way, wanted.routing_column, wanted.columns, self.used, self.path]
+        told = [wanted.table, *wanted.way, wanted.columns, self.used, self.path]
         return int.from_bytes(sha256(json.dumps(told).encode()).digest()[:8]) >> 1
 
     @classmethod
@@ -42,7 +42,6 @@ class AttachedRow:
             row["entity_type"],
             id_column=row["id_column"],
             via=row["via"],
-            routing_column=row["routing_column"],
             columns=tuple(row["columns"]),
             per_row=row["per_row"],
         )

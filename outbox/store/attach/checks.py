@@ -4,7 +4,7 @@ A trigger that fails would fail the user's own writes: what can be foreseen is r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,7 @@ from outbox.ports import Attachment
 from outbox.store.attach import documents_view, tables
 from outbox.store.attach import via as vias
 from outbox.store.attach.documents_view import DocumentsView
-from outbox.store.attach.installed import Installed
-from outbox.store.attach.tables import CannotAttach, Column, SourceTable, TypeFit, always_stored, fit
+from outbox.store.attach.tables import CannotAttach, Column, SourceTable, always_stored, may_fit
 from outbox.store.attach.via import Via
 from outbox.store.schema import declaring
 
@@ -35,7 +34,6 @@ def check(
     source: SourceTable,
     wanted: Attachment,
     view: str,
-    there: Iterable[Installed],
     *,
     rows: bool,
 ) -> Checked:
@@ -50,13 +48,8 @@ def check(
         raise CannotAttach(first)
     found = documents_view.find(conn, view)
     found.shape.check_ids()
-    payloads = [each for each in there if each.attachment.older and each.attachment.entity_type == wanted.entity_type]
-    lacks = bool(payloads or rows) and not found.has_type(conn, wanted.entity_type, source.name, source.oid)
-    second = [
-        *_payload_problems(source, payloads, lacks and not rows),
-        *found.problems(conn, source, wanted, lacks and rows),
-    ]
-    if second:
+    lacks = rows and not found.has_type(conn, wanted.entity_type, source.name, source.oid)
+    if second := list(found.problems(conn, source, wanted, lacks)):
         raise CannotAttach(second)
     via = vias.check(conn, source, wanted.via) if wanted.via is not None else Via(())
     id = via.id if wanted.via is not None else source.columns[wanted.id_column or ""]
@@ -68,30 +61,20 @@ def check(
     ]
     if problems:
         raise CannotAttach(problems)
-    return Checked(_watched(wanted, via), via.used, (*via.notes, *_notes(conn, source, wanted, id, found)))
+    return Checked(_watched(wanted, via), via.used, (*via.notes, *_notes(conn, source, wanted, found)))
 
 
 def _word_problems(wanted: Attachment) -> Iterator[str]:
-    words = [wanted.entity_type, wanted.id_column, wanted.via, wanted.routing_column, *wanted.columns]
+    words = [wanted.entity_type, wanted.id_column, wanted.via, *wanted.columns]
     for word in words:
-        if word is not None and ("\0" in word or not _is_text(word)):
+        if word is not None and "\0" in word:
             yield f"{word!r} is no text that PostgreSQL can store."
     if not wanted.entity_type.strip():
         yield "the type is empty. Give the kind of entity, for example article."
     if ":" in wanted.entity_type:
         yield f"the type {wanted.entity_type!r} has a colon, which separates type and id in a document's _id."
-    if wanted.via is not None and wanted.routing_column is not None:
-        yield "--routing goes with --id. With --via the view's column `routing` says where a document is."
     if (wanted.id_column is None) == (wanted.via is None):
         yield "give one of --id COLUMN and --via QUERY: it says whose document a changed row belongs to."
-
-
-def _is_text(word: str) -> bool:
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _unfinished(conn: psycopg.Connection[Any], wanted: Attachment) -> Iterator[str]:
@@ -103,7 +86,7 @@ def _unfinished(conn: psycopg.Connection[Any], wanted: Attachment) -> Iterator[s
 
 
 def _column_problems(source: SourceTable, wanted: Attachment) -> Iterator[str]:
-    named = [name for name in (wanted.id_column, wanted.routing_column, *wanted.columns) if name is not None]
+    named = [name for name in (wanted.id_column, *wanted.columns) if name is not None]
     for name in dict.fromkeys(named):
         if name not in source.columns:
             yield f"{source.shown} has no column {name}. It has {', '.join(sorted(source.columns))}."
@@ -112,13 +95,6 @@ def _column_problems(source: SourceTable, wanted: Attachment) -> Iterator[str]:
                 f"column {name} is a virtual generated column, which triggers do not see. Name the columns that it is "
                 "computed from, or make it STORED."
             )
-
-
-def _payload_problems(source: SourceTable, payloads: Iterable[Installed], lacks: bool) -> Iterator[str]:
-    """Refreshes of a type that the view lacks would delete the documents that payloads made."""
-    for other in payloads:
-        if lacks or other.oid != source.oid:
-            yield f"{other.attachment.table} still writes the type's payloads. First run: {other.command}"
 
 
 def _whole_row_problems(source: SourceTable, wanted: Attachment, via: Via) -> Iterator[str]:
@@ -141,22 +117,14 @@ def _id_problems(source: SourceTable, wanted: Attachment, id: Column) -> Iterato
             f"{what} gives ids of type {id.shown}, which search_outbox_events.entity_id ({source.events_id.shown}) "
             "cannot always store: writes would fail. Make that column text, or use ids of its type."
         )
-    routing = source.columns.get(wanted.routing_column or "")
-    if routing is not None and not always_stored(routing, source.events_columns["routing"]):
-        yield f"search_outbox_events.routing cannot always store column {routing.name}. Make that column text."
     longest = source.events_columns["entity_type"].length
     if longest is not None and len(wanted.entity_type) > longest:
         yield f"search_outbox_events.entity_type stores {longest} characters. Give a shorter type, or make it text."
 
 
 def _view_problems(wanted: Attachment, id: Column, view: DocumentsView) -> Iterator[str]:
-    if wanted.routing_column is not None and "routing" not in view.columns:
-        yield (
-            f"--routing needs the column `routing` of {view.name}: it says where a document is now, and the "
-            "event where it was. Add it to the view first, or leave out --routing."
-        )
     ids = view.columns.get("entity_id")
-    if ids is not None and fit(id, ids) is TypeFit.NO:
+    if ids is not None and not may_fit(id, ids):
         what = f"column {id.name} is" if wanted.via is None else "--via returns"
         yield (
             f"{what} {id.shown}, and ids of {view.name} are {ids.shown}: no event would find its document. "
@@ -168,19 +136,16 @@ def _watched(wanted: Attachment, via: Via) -> tuple[str, ...]:
     """What decides whose document it is counts too, beside the columns that were asked for."""
     if not wanted.columns:
         return ()
-    others = (wanted.id_column, wanted.routing_column, *via.used)
+    others = (wanted.id_column, *via.used)
     return tuple(dict.fromkeys((*wanted.columns, *(name for name in others if name is not None))))
 
 
 def _notes(
-    conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, id: Column | None, view: DocumentsView
+    conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, view: DocumentsView
 ) -> Iterator[str]:
     reason = tables.row_trigger_reason(source, wanted.columns)
     if reason and not wanted.per_row:
         yield f"triggers fire for each row: {reason}"
-    ids = view.columns.get("entity_id")
-    if id is not None and ids is not None and fit(id, ids) is TypeFit.MAYBE:
-        yield f"ids are {id.shown} here and {ids.shown} in the view: events whose id is none there fail"
     if wanted.via is not None and (scans := vias.scans(conn, source.name, wanted.via)):
         yield f"a projector runs --via for each change, which reads a large table as a whole: {scans}. Add an index"
     if not view.columns:

@@ -67,8 +67,6 @@ class DocumentsView:
             "entity_id": sql.Identifier("t", wanted.id_column or ""),
             "document": sql.SQL("to_json(t)"),
         }
-        if wanted.routing_column is not None:
-            given["routing"] = sql.SQL("{}::text").format(sql.Identifier("t", wanted.routing_column))
         typed = {
             name: sql.SQL("{}::{}").format(given.get(name, sql.NULL), sql.SQL(column.shown))
             for name, column in self.columns.items()

@@ -4,21 +4,18 @@ All of them are installed in one transaction, or none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 from psycopg import sql
 
-from outbox.errors import Conflict, OutboxError, SchemaMismatch
+from outbox.errors import OutboxError, SchemaMismatch
 from outbox.policy.derive.derivation import Derivation, Derived, NotDerived, derive
-from outbox.policy.derive.paths import Hop
-from outbox.ports import Attachment, AttachResult, PlannedAttachment, ViewPlan
+from outbox.ports import Attachment, PlannedAttachment, ViewPlan
 from outbox.store.attach import attach, installed, tables
 from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
-from outbox.store.attach.via import LARGE_ROWS
 from outbox.store.attach.view_reads import read_catalogue
 from outbox.store.queries import queries
 from outbox.store.schema.patience import in_transaction
@@ -32,17 +29,14 @@ class CannotDerive(CannotAttach):
     each, then run the command again."""
 
 
-class ViewChanged(Conflict):
-    """The view or the attachments changed since the plan was shown; nothing was attached. Run the command again."""
-
-
 @dataclass(frozen=True)
 class Planned:
     plan: ViewPlan
     ready: tuple[attach.Prepared, ...]
 
+    @property
     def script(self) -> str:
-        return "".join(each.script() for each in self.ready)
+        return "".join(each.result.sql for each in self.ready)
 
 
 def plan(conn: Connection, view: str) -> Planned:
@@ -51,8 +45,7 @@ def plan(conn: Connection, view: str) -> Planned:
         raise SchemaMismatch("search_outbox_events is not there")
     found = derived(conn, view)
     there = installed.installed(conn)
-    by_hand, uncovered = _split(found.refused, there)
-    problems = [*found.problems, *map(_told, uncovered)]
+    problems = [*found.problems, *(_told(each) for each in found.refused if not _is_by_hand(each, there))]
     planned: list[PlannedAttachment] = []
     ready: list[attach.Prepared] = []
     for each in found.attachments:
@@ -66,30 +59,17 @@ def plan(conn: Connection, view: str) -> Planned:
         else:
             planned.append(made)
             ready += [done] if made.state != "there" else []
-    needed = {(each.relation.oid, each.entity_type, each.way.id_column, each.way.via) for each in found.attachments}
-    unneeded = [
-        each
-        for each in there
-        if (each.oid, *each.attachment.way) not in needed and each not in by_hand and not each.attachment.older
-    ]
-    rest = (tuple(f"{e.attachment.table} as {e.attachment.shown}" for e in each) for each in (unneeded, by_hand))
-    return Planned(ViewPlan(tuple(planned), tuple(dict.fromkeys(problems)), *rest), tuple(ready))
+    return Planned(ViewPlan(tuple(planned), tuple(dict.fromkeys(problems))), tuple(ready))
 
 
-def attach_all(conn: Connection, view: str, shown: ViewPlan | None = None) -> ViewPlan:
-    """Install what the view needs. `shown`: only if it is still the plan that someone has agreed to."""
+def attach_all(conn: Connection, view: str) -> ViewPlan:
+    """Install what the view needs now: it may be another one since the plan was shown."""
     found = plan(conn, view)
     if found.plan.problems:
         raise CannotDerive(list(found.plan.problems))
-    if shown is not None and _steps(shown) != _steps(found.plan):
-        raise ViewChanged()
     if found.ready:
         in_transaction(conn, *(lambda each=each: each.run(conn) for each in found.ready))
     return found.plan
-
-
-def _steps(plan: ViewPlan) -> list[tuple[Attachment, str]]:
-    return [(each.result.attachment, each.state) for each in plan.attachments]
 
 
 def derived(conn: Connection, view: str) -> Derivation:
@@ -113,31 +93,23 @@ def derived(conn: Connection, view: str) -> Derivation:
     return derive(catalogue, {oid: frozenset(columns) for oid, columns in rows})
 
 
-def _split(refused: Iterable[NotDerived], there: list[Installed]) -> tuple[list[Installed], list[NotDerived]]:
-    """What people have attached themselves where nothing can be derived, and what is left."""
-    by_hand: list[Installed] = []
-    uncovered = []
-    for each in refused:
-        covering = [
-            one
-            for one in there
-            if one.oid == each.relation.oid
-            and one.attachment.entity_type == each.entity_type
-            and (not one.attachment.columns or each.columns <= set(one.attachment.columns))
-        ]
-        by_hand += [one for one in covering if one not in by_hand]
-        uncovered += [] if covering else [each]
-    return by_hand, uncovered
+def _is_by_hand(refused: NotDerived, there: list[Installed]) -> bool:
+    """Whether people have attached it themselves, with all that the view reads of it."""
+    return any(
+        each.oid == refused.relation.oid
+        and each.attachment.entity_type == refused.entity_type
+        and (not each.attachment.columns or refused.columns <= set(each.attachment.columns))
+        for each in there
+    )
 
 
 def _told(refused: NotDerived) -> str:
     """With the commands that settle it."""
     table = refused.relation.sql
-    example = Attachment(table, refused.entity_type, via=refused.all_ids or "select ...")
-    every = " (this query refreshes every document: write one that finds fewer)" if refused.all_ids else ""
+    example = Attachment(table, refused.entity_type, via="select ... where ... = changed. ...")
     return (
         f"{table} as {refused.entity_type}: {refused.reason}.\n"
-        f"    Attach it by hand: {example.command(table)}{every}\n"
+        f"    Attach it by hand: {example.command(table)}\n"
         f'    or, if it never changes: outbox attach --ignore {table} --reason "..."'
     )
 
@@ -149,14 +121,12 @@ def _planned(
     way = derived.way
     wanted = Attachment(source.shown, derived.entity_type, way.id_column, way.via, columns=_columns(source, derived))
     same = [each for each in there if each.oid == source.oid and each.attachment.way == wanted.way]
-    state = "new"
+    state: Literal["new", "renewed", "there"] = "new"
     for each in same:
         wanted = _with_what_is_there(wanted, each.attachment)
         state = "there" if _covers(each, wanted) else "renewed"
     ready = attach.prepare(conn, derived.relation.sql, view=view, **wanted.how())
-    notes = (*ready.result.notes, *_indexes(conn, way.hops))
-    result = AttachResult(ready.result.attachment, notes, ready.result.there, ready.result.sql)
-    return PlannedAttachment(result, way.reason, state), ready  # type: ignore[arg-type]
+    return PlannedAttachment(ready.result, way.reason, state), ready
 
 
 def _columns(source: SourceTable, derived: Derived) -> tuple[str, ...]:
@@ -173,7 +143,7 @@ def _columns(source: SourceTable, derived: Derived) -> tuple[str, ...]:
 def _with_what_is_there(wanted: Attachment, there: Attachment) -> Attachment:
     """What people have added stays; what it watches becomes more, never less."""
     more = () if not there.columns or not wanted.columns else tuple(dict.fromkeys((*there.columns, *wanted.columns)))
-    return replace(wanted, columns=more, routing_column=there.routing_column, per_row=there.per_row or wanted.per_row)
+    return replace(wanted, columns=more, per_row=there.per_row or wanted.per_row)
 
 
 def _covers(each: Installed, wanted: Attachment) -> bool:
@@ -181,16 +151,6 @@ def _covers(each: Installed, wanted: Attachment) -> bool:
         trigger.enabled == "A" for trigger in each.triggers
     )
     return whole and set(each.attachment.columns) == set(wanted.columns)
-
-
-def _indexes(conn: Connection, hops: Iterable[Hop]) -> Iterator[str]:
-    """What would serve the query where it would read a large table as a whole."""
-    for hop in hops:
-        row = conn.execute(
-            queries("view_reads")["is_served"], {"table": hop.table, "columns": list(hop.columns), "rows": LARGE_ROWS}
-        ).fetchone()
-        if hop.columns and row == (False,):
-            yield f"this index would serve it: create index on {hop.table} ({', '.join(hop.columns)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +164,8 @@ class PostgresViewAttachments:
         """With the SQL that installs it; without it where something is in the way."""
         with attach.acting(self.direct_url) as connection:
             found = plan(connection, self.view)
-            return found.plan, "" if found.plan.problems else found.script()
+            return found.plan, "" if found.plan.problems else found.script
 
-    def attach(self, shown: ViewPlan) -> ViewPlan:
-        """Raises ViewChanged where this is the plan no more."""
+    def attach(self) -> ViewPlan:
         with attach.acting(self.direct_url) as connection:
-            return attach_all(connection, self.view, shown)
+            return attach_all(connection, self.view)

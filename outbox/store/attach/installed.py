@@ -120,7 +120,7 @@ def _facts_of(conn: psycopg.Connection[Any], each: Installed, view: DocumentsVie
     columns = read_columns(conn, each.oid)
     partitions = read_partitions(conn, each.oid)
     open_ones = [part for part in partitions if not part.guarded]
-    named = (how.id_column, how.routing_column, *how.columns)
+    named = (how.id_column, *how.columns)
     error, scans = _via(conn, each)
     return AttachmentFacts(
         table=how.table,

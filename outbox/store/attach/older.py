@@ -22,7 +22,6 @@ def read(table: str, trigger: Mapping[str, Any]) -> AttachedRow:
         _text(told, "type") or "",
         id_column=id_column,
         via=via,
-        routing_column=_text(told, "routing"),
         columns=tuple(name for name in columns if isinstance(name, str)) if isinstance(columns, list) else (),
         per_row=told.get("per_row") is True,
         older=told.get("payload") is True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, NamedTuple
 
 import psycopg
@@ -23,12 +22,6 @@ _TEXTS = frozenset("SE")  # strings and enums
 _INTEGERS = {"int2": 2, "int4": 4, "int8": 8}
 # Characters of the longest value.
 _LENGTHS = {"int2": 6, "int4": 11, "int8": 20, "uuid": 36, "bool": 5}
-
-
-class TypeFit(Enum):
-    YES = "yes"
-    MAYBE = "maybe"  # as text, value by value
-    NO = "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +50,10 @@ def read_columns(conn: psycopg.Connection[Any], oid: int) -> dict[str, Column]:
     return {row["name"]: Column(**row) for row in rows}
 
 
-def fit(source: Column, target: Column) -> TypeFit:
+def may_fit(source: Column, target: Column) -> bool:
     """By type alone: what is found for a text only shows when it is read."""
-    if target.category in _TEXTS or _same_kind(source, target):
-        return TypeFit.YES
-    if source.category in _TEXTS or source.category == target.category == "N":
-        return TypeFit.MAYBE
-    return TypeFit.NO
+    texts = target.category in _TEXTS or source.category in _TEXTS
+    return texts or source.category == target.category == "N" or _same_kind(source, target)
 
 
 def always_stored(source: Column, target: Column) -> bool:

@@ -30,7 +30,7 @@ def take_over(conn: psycopg.Connection[Any], say: Say) -> None:
     bodies = {row["function"]: row["body"] for row in rows if row["ours"]}
     for each in installed.strays(conn):
         if each.attachment.older:
-            say(f"attached with --payload by release 0.1.0; to read its rows from the view instead run: {each.command}")
+            say(f"{each.attachment.table} was attached with --payload by release 0.1.0: see docs/upgrading.md")
             continue
         source = tables.find(conn, each.quoted_table)
         row = _verified(conn, source, each, bodies.get(each.function, ""))
@@ -64,7 +64,7 @@ def _verified(conn: psycopg.Connection[Any], source: SourceTable, each: Installe
         used = checked.used
     elif wanted.id_column not in source.columns:
         return None
-    named = (*wanted.columns, wanted.id_column, wanted.routing_column, *used) if wanted.columns else ()
+    named = (*wanted.columns, wanted.id_column, *used) if wanted.columns else ()
     watched = tuple(dict.fromkeys(name for name in named if name is not None))
     return AttachedRow(wanted, used, watched, each.path, each.function, each.partitions)
 

@@ -22,7 +22,6 @@ Session = psycopg.Connection[Any]
 NO_TRUNCATE = "search_outbox_no_truncate"
 _OLD, _NEW = sql.SQL("search_outbox_old"), sql.SQL("search_outbox_new")
 _ALL = sql.SQL("select * from {}")
-_NOTHING = sql.SQL("null::text")
 _LONGEST_NAME = 63
 """Bytes of a name in PostgreSQL; it cuts off what is longer."""
 
@@ -125,7 +124,6 @@ def _events(source: SourceTable, row: AttachedRow, changed: sql.Composable, op: 
         # An adopted table keeps its own column type (uuid, say), which text does not become by itself.
         id_type=sql.Identifier(source.events_id.base_schema, source.events_id.base),
         id=sql.Identifier("changed", row.wanted.id_column or ""),
-        routing=_text("changed", row.wanted.routing_column),
         changed=changed,
     )
 
@@ -178,7 +176,7 @@ def _columns(row: str, names: Sequence[str]) -> sql.Composed:
 
 def _needed(source: SourceTable, row: AttachedRow) -> list[str]:
     """The columns that an event is made of; the first of the table where a query uses none."""
-    named = (row.wanted.id_column, row.wanted.routing_column, *row.used)
+    named = (row.wanted.id_column, *row.used)
     return list(dict.fromkeys(name for name in named if name is not None)) or list(source.columns)[:1]
 
 
@@ -186,10 +184,6 @@ def _differs(old: str, new: str, columns: Sequence[str]) -> sql.Composed:
     """By what is stored: some types have no equality, and some take for equal what reads otherwise."""
     rows = (_columns(row, columns) for row in (old, new))
     return sql.SQL("pg_catalog.record_image_ne(row({}), row({}))").format(*rows)
-
-
-def _text(row: str, column: str | None) -> sql.Composable:
-    return sql.SQL("{}::text").format(sql.Identifier(row, column)) if column else _NOTHING
 
 
 def _quoted(conn: Session, text: sql.Composable) -> sql.Literal:

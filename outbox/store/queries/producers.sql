@@ -155,7 +155,7 @@ select r.ev_action::text like '%%{TABLESAMPLECLAUSE%%' from pg_rewrite as r wher
 -- name: installed
 -- Reads: what is attached, with its triggers; a row without a trigger where none is there. A table that is gone has no
 -- row, and a partition's own copy of a trigger is not listed.
-select a.id, a.entity_type, a.id_column, a.via, a.used, a.routing_column, a.columns, a.watched, a.per_row, a.path,
+select a.id, a.entity_type, a.id_column, a.via, a.used, a.columns, a.watched, a.per_row, a.path,
        a.partitions, a.function, e.nspname as function_schema,
 -- include: _attached
   from search_outbox_attachments as a

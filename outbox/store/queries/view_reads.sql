@@ -53,12 +53,3 @@ select under.type::bigint as oid, format_type(under.type, null) as shown,
 -- Reads: collations by which texts that differ may be equal, and the encoding of stored queries.
 select array(select c.oid::bigint from pg_collation as c where not c.collisdeterministic),
        current_setting('server_encoding')
-
--- name: is_served
--- Reads: is the table small, or does an index begin with one of these columns (quoted)?
-select greatest(c.reltuples, 0) <= %(rows)s
-       or exists (select from pg_index as x
-                    join pg_attribute as a on a.attrelid = x.indrelid and a.attnum = x.indkey[0]
-                   where x.indrelid = c.oid and x.indisvalid and x.indpred is null
-                     and quote_ident(a.attname) = any (%(columns)s::text[]))
-  from pg_class as c where c.oid = to_regclass(%(table)s)

@@ -18,7 +18,7 @@ from outbox.policy.schema import SchemaState, SchemaStatus
 from outbox.store.attach import takeover
 from outbox.store.pool import connect, translated
 from outbox.store.pooler import require_own_session
-from outbox.store.schema import adoption, declaring, event_log, files, state
+from outbox.store.schema import adoption, declaring, files, state
 from outbox.store.schema.files import Migration
 from outbox.store.schema.patience import in_transaction
 from outbox.store.schema.state import check_schema
@@ -98,16 +98,24 @@ def finish(database_url: str, view: str, say: Say = lambda _: None) -> list[str]
         return types
 
 
+# `outbox_enqueue` as it was, which is kept for the way back.
+_LOG_IS_ON: Final = "select to_regproc('search_outbox_enqueue_table') is not null"
+
+
 def turn_log_off(database_url: str, say: Say = lambda _: None) -> list[str]:
     """Producers write to search_outbox_events again; the log and its publication stay for the connector."""
-    with migration_connection(database_url) as conn, only_one(conn, say):
-        return event_log.turn_off(conn, say)
+    others: list[str] = []
 
+    def switch() -> None:
+        others[:] = [name for (name,) in conn.execute("select search_outbox_log_off()").fetchall()]
 
-def drop_log(database_url: str, slot: str, say: Say = lambda _: None) -> list[str]:
-    """Remove what `turn_log_off` left. Raises `LogInUse` while someone may still need it."""
     with migration_connection(database_url) as conn, only_one(conn, say):
-        return event_log.drop(conn, slot)
+        if conn.execute(_LOG_IS_ON).fetchone() != (True,):
+            return []
+        in_transaction(conn, switch)
+    for name in others:
+        say(f"{name} belongs to another role and still writes to search_outbox_log: attach its table again")
+    return ["log off"]
 
 
 def status(database_url: str) -> SchemaStatus:
@@ -229,8 +237,7 @@ def apply_one(conn: psycopg.Connection, migration: Migration, say: Say) -> None:
         adoption.fill_rows(conn, say)
         in_transaction(conn, partial(adoption.forget_list, conn), partial(record, mode="adopted"))
     else:
-        with event_log.permitted(migration):
-            in_transaction(conn, partial(conn.execute, migration.text.encode()), record)
+        in_transaction(conn, partial(conn.execute, migration.text.encode()), record)
 
 
 def pass_on(say: Say, notice: psycopg.errors.Diagnostic) -> None:

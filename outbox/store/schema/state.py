@@ -32,8 +32,7 @@ CLAIM_WRITES = (
 # pg_depend knows the columns of keys, expressions and predicates alike.
 _FIND = """
     select i.relname, n.nspname, array_agg(distinct a.attname::text order by a.attname::text),
-           x.indisunique or exists (select from pg_constraint as k where k.conindid = x.indexrelid),
-           pg_get_indexdef(x.indexrelid), pg_relation_size(x.indexrelid)
+           x.indisunique or exists (select from pg_constraint as k where k.conindid = x.indexrelid)
       from pg_index as x
       join pg_class as i on i.oid = x.indexrelid
       join pg_namespace as n on n.oid = i.relnamespace
@@ -50,7 +49,7 @@ _FIND = """
 def find_slow(conn: psycopg.Connection) -> list[SlowIndex]:
     """The indexes of the events table that use a column that a claim writes."""
     rows = conn.execute(_FIND, (list(CLAIM_WRITES),)).fetchall()
-    return [SlowIndex(name, schema, tuple(cols), kept, ddl, size) for name, schema, cols, kept, ddl, size in rows]
+    return [SlowIndex(name, schema, tuple(columns), kept) for name, schema, columns, kept in rows]
 
 
 def drop_slow(conn: psycopg.Connection) -> list[str]:
@@ -119,8 +118,6 @@ def read_status(conn: psycopg.Connection) -> SchemaStatus:
         applied=applied(conn),
         pending=tuple(migration.name for migration in pending(conn)),
         parts={part: has_part(conn, part) for part in PARTS},
-        adopted=was_adopted(conn),
-        rows_to_fill=_rows_to_fill(conn),
         slow_indexes=tuple(find_slow(conn)) if _exists(conn, "search_outbox_events") else (),
     )
 
@@ -149,13 +146,6 @@ def has_part(conn: psycopg.Connection, part: str) -> bool:
 has_by_type = partial(has_part, part="by_type")  # claims by entity type have their indexes
 has_by_entity = partial(has_part, part="by_entity")  # an entity's done events can be found by its id
 has_notify = partial(has_part, part="notify")  # inserts wake a LISTEN on `search_outbox`
-
-
-def _rows_to_fill(conn: psycopg.Connection) -> int:
-    if not _exists(conn, "search_outbox_adoption"):
-        return 0
-    row = conn.execute("select count(*) from search_outbox_adoption").fetchone()
-    return int(row[0]) if row else 0
 
 
 def _exists(conn: psycopg.Connection, table: str) -> bool:

@@ -28,7 +28,7 @@ def test_a_sound_log_has_no_finding_but_good_ones() -> None:
 @pytest.mark.parametrize(
     ("facts", "level", "words", "remedy"),
     [
-        (replace(SOUND, on=False), Level.WARN, "do not write", "--drop-log"),
+        (replace(SOUND, on=False), Level.WARN, "do not write", "kafka-log.md"),
         (replace(SOUND, has_publication=False), Level.BAD, "missing", "create publication"),
         (replace(SOUND, publishes_log=False), Level.BAD, "does not contain", "add table"),
         (replace(SOUND, publishes_inserts=False), Level.BAD, "must publish inserts", "publish_via_partition_root"),

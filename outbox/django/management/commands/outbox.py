@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from argparse import REMAINDER
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
+from unittest.mock import patch
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -29,28 +29,14 @@ class ManageOutbox(BaseCommand):
 
     def handle(self, *_: Any, arguments: list[str], stdout: Any = None, stderr: Any = None, **__: Any) -> None:
         """For `call_command("outbox", "status")`, which returns if the command did what it should."""
-        with _variables(environment()), redirect_stdout(stdout or sys.stdout), redirect_stderr(stderr or sys.stderr):
+        given = patch.dict(os.environ, environment())  # the program has an environment of its own
+        with given, redirect_stdout(stdout or sys.stdout), redirect_stderr(stderr or sys.stderr):
             try:
                 _run(arguments)
             except SystemExit as left:
                 if left.code:
                     what = f"`outbox {' '.join(arguments)}` failed with the exit code {left.code}"
                     raise CommandError(what, returncode=int(left.code)) from left
-
-
-@contextmanager
-def _variables(given: dict[str, str]) -> Iterator[None]:
-    """The program that calls us has an environment of its own, and may call with other settings next."""
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _run(arguments: list[str]) -> None:
