@@ -91,9 +91,7 @@ class Copier:
     def __post_init__(self) -> None:
         self.rest = self.ending.wait  # who stops it need not wait for an Elasticsearch that is down
 
-    def part(
-        self, entity_type: str, after: str | None, until: str | None
-    ) -> Generator[tuple[str, Copied], None, None]:
+    def part(self, entity_type: str, after: str | None, until: str | None) -> Generator[tuple[str, Copied], None, None]:
         """Every page of one type after a key and up to another, each with its last key, in key order: all before it is
         written. Some are with Elasticsearch at a time, in any order; the next one is read meanwhile."""
         pages = self._read_type(entity_type, after, until)

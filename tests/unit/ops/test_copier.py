@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,8 @@ KEY = Key("article", "1")
 
 def copying(table: Table, sink: MemorySink, old_seconds: float = 30.0, pace: JobPace | None = None) -> Copier:
     naming = Naming(True, lambda _: "index")
-    made = Copier(table, sink, naming, naming.index_of, Book(table.calls), pace or JobPace(0), old_seconds=old_seconds)
+    source: Any = table
+    made = Copier(source, sink, naming, naming.index_of, Book(table.calls), pace or JobPace(0), old_seconds=old_seconds)
     if isinstance(sink, Slow | Scripted):
         made.clock, made.rest = sink.time, sink.time.passes
     return made
