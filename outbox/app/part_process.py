@@ -13,20 +13,18 @@ import orjson
 
 from outbox.app.desk import stream_mark
 from outbox.config import Settings, load_settings
-from outbox.policy.audit import Actor, Source
 from outbox.policy.redact import redact_dsn
 from outbox.ports import Refusal
 from outbox.reindex.backfill import BUSY_RATE, NothingToResume
-from outbox.reindex.copier import Copier
-from outbox.reindex.joining import comparing, copies, copies_of_rebuilds, pools
+from outbox.reindex.joining import backfill_copier, comparing, pools, rebuild_copier
 from outbox.reindex.pacing import JobPace
 from outbox.reindex.parallel import PartJob
-from outbox.reindex.part_processes import told_error
+from outbox.reindex.part_processes import CHECK_SECONDS, told_error
 from outbox.reindex.part_table import PostgresParts
 from outbox.reindex.part_work import PartCopy, PartWorker
-from outbox.reindex.parts import Work, WorkKind
+from outbox.reindex.parts import PartsProgress, Work, WorkKind
 from outbox.reindex.partwise_verify import PartCompare
-from outbox.reindex.rebuild_steps import NotNow, named_owner
+from outbox.reindex.rebuild_steps import NotNow, named_owner, new_owner
 from outbox.reindex.tables import PostgresBackfills, PostgresRebuilds
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
@@ -34,6 +32,46 @@ from outbox.store.pool import Database
 from outbox.store.truth import PostgresTruth
 
 LEASH_SECONDS: Final = 0.5
+
+
+class ThisProcess:
+    """The engine of one process: a thread of the command itself, so that nothing has to be started."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._worker: PartWorker | None = None
+        self._error: BaseException | None = None
+        self._stopping = Event()
+
+    def start(self, job: PartJob, table: PostgresParts) -> None:
+        self._job = job
+        self._begin()
+
+    def _begin(self) -> None:
+        self._thread = Thread(target=self._work, name="parts", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            with part_worker(self._settings, self._job, new_owner()) as worker:
+                self._worker = worker
+                if not self._stopping.is_set():
+                    worker.run()
+        except BaseException as error:
+            self._error = error
+
+    def tend(self, progress: PartsProgress) -> None:
+        self._thread.join(CHECK_SECONDS)
+        if self._error is not None:
+            raise self._error
+        if progress.open > progress.held and not self._thread.is_alive():  # the lease of a dead process ran out
+            self._begin()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._worker is not None:
+            self._worker.end()
+        self._thread.join()
 
 
 @contextmanager
@@ -78,7 +116,7 @@ def _rebuilding(settings: Settings, database: Database, elastic: Elastic, job: P
     rebuild = rebuilds.newest()
     if rebuild is None or rebuild.id != job.id:
         raise NotNow("it is not the newest rebuild any more")
-    copier, _ = copies_of_rebuilds(settings, database, elastic)(rebuild, job.rate / job.share)
+    copier, _ = rebuild_copier(settings, database, elastic, rebuild, job.rate / job.share)
 
     def note(refusals: Sequence[Refusal]) -> None:
         rebuilds.refused(job.id, refusals, len(refusals))
@@ -91,8 +129,7 @@ def _backfilling(settings: Settings, database: Database, elastic: Elastic, job: 
     run = backfills.newest()
     if run is None or run.id != job.id:
         raise NothingToResume
-    actor = Actor(job.by, Source.CLI)
-    copier: Copier = copies(settings, database, elastic)(job.rate / job.share, actor)
+    copier = backfill_copier(settings, database, elastic, job.rate / job.share, job.by)
     copier.pace.busy_rate = BUSY_RATE / job.share
     return copier, lambda refusals: backfills.note_refusals(job.id, refusals)
 

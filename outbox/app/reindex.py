@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 from outbox.app.desk import stream_mark
-from outbox.app.part_process import work_on
+from outbox.app.part_process import ThisProcess, work_on
 from outbox.config import Settings
 from outbox.config.load import as_environment
 from outbox.errors import OutboxError
@@ -49,7 +49,7 @@ def join(
 
 def _engine(settings: Settings, spread: Spread, at_once: int) -> PartEngine:
     if spread.engine == LOCAL:
-        return LocalProcesses(as_environment(settings), at_once)
+        return ThisProcess(settings) if at_once == 1 else LocalProcesses(as_environment(settings), at_once)
     try:
         from outbox.reindex.spark import SparkParts  # noqa: PLC0415 - 0.4 s, and an extra
     except ModuleNotFoundError as missing:

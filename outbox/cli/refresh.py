@@ -173,7 +173,7 @@ def backfill(
         cli.spread_over(desk, parallel, engine, master)
         run = desk.backfill.resume() if resume else desk.backfill.start(entity_type or (), actor, reason)
         if resume:
-            cli.note(f"going on {run.place}, {run.done:,} done")
+            cli.note(f"going on with the parts that are left, {run.done:,} done")
         try:
             ended = desk.backfill.run(run, actor, rate, lambda done, of, more: show("copying", done, of, more))
         except BaseException:

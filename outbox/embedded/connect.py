@@ -5,12 +5,14 @@ It keeps the position of its connectors in its folder, and forgets the connector
 
 from __future__ import annotations
 
-import http.client
 import signal
 from pathlib import Path
 from typing import Final, Unpack
 
+from urllib3.exceptions import HTTPError
+
 from outbox.embedded.connect_api import USER, ConnectApi
+from outbox.embedded.errors import ConnectorRefused
 from outbox.embedded.java import Java
 from outbox.embedded.java_server import JavaOptions
 from outbox.embedded.kafka import KafkaProgram, as_properties
@@ -32,7 +34,6 @@ class EmbeddedConnect(KafkaProgram):
     """
 
     title = "Connect"
-    port_taken_marks = ("Address already in use", "Unable to initialize REST server")
 
     def __init__(self, folder: Path, *, bootstrap: str, **options: Unpack[JavaOptions]) -> None:
         super().__init__(folder, **options)
@@ -97,5 +98,5 @@ class EmbeddedConnect(KafkaProgram):
     def _answers(self) -> bool:
         try:
             return "kafka_cluster_id" in self.api.call("GET", "/")
-        except (OSError, http.client.HTTPException, ValueError):
+        except (HTTPError, ValueError, ConnectorRefused):
             return False

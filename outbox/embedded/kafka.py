@@ -64,7 +64,6 @@ class EmbeddedKafka(KafkaProgram):
 
     title = "Kafka"
     heap = "256m"
-    port_taken_marks = ("Address already in use",)
 
     def __init__(
         self,

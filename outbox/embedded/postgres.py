@@ -45,7 +45,6 @@ class EmbeddedPostgres(EmbeddedServer):
 
     title = "PostgreSQL"
     ready_seconds = 60.0
-    port_taken_marks = ("Address already in use", "could not bind", "could not create any TCP/IP sockets")
 
     def __init__(
         self,

@@ -39,7 +39,6 @@ class EmbeddedSearch(JavaServer):
     user: str
     folders = ("config", "data", "logs", "tmp")
     log_pattern = "[%d{ISO8601}][%-5p][%-25c{1.}] [%node_name]%marker %m%consoleException%n"
-    port_taken_marks = ("BindHttpException", "Address already in use", "Failed to bind")
 
     def __init__(
         self,

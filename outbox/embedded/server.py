@@ -67,7 +67,6 @@ class EmbeddedServer(Startable):
     """A server in its own folder, reachable on 127.0.0.1 only. It keeps its port through restarts."""
 
     ready_seconds: float
-    port_taken_marks: tuple[str, ...]
 
     def __init__(self, folder: Path, *, port: int | None = None) -> None:
         self.folder = folder.resolve()
@@ -134,26 +133,13 @@ class EmbeddedServer(Startable):
     def await_ready(self) -> None:
         deadline = time.monotonic() + self.ready_seconds
         while not self._answers():
-            if not self.running:
-                self._retry_or_fail()
-            elif time.monotonic() > deadline:
+            late = time.monotonic() > deadline
+            if late or not self.running:
+                why = f" not ready after {self.ready_seconds:g} s. {BUSY}" if late else ""
                 self.stop()
-                raise EmbeddedServerFailed(
-                    f"{self.title}: not ready after {self.ready_seconds:g} s. {BUSY}\n{tail(self.log)}"
-                )
+                raise EmbeddedServerFailed(f"{self.title}:{why}\n{tail(self.log)}")
             time.sleep(0.05)
         self._fixed_port, self._served = self._port, True  # clients know the port from now on
-
-    def _retry_or_fail(self) -> None:
-        """It died before it was ready: try another port if this one was taken meanwhile, else fail."""
-        log = tail(self.log)
-        if self._process is not None:
-            self._process.stop()
-        if self._fixed_port is None and any(mark in log for mark in self.port_taken_marks):
-            self._run()
-            return
-        self._lock.release()
-        raise EmbeddedServerFailed(f"{self.title}:\n{log}")
 
     def stop(self) -> None:
         """Stop it in an orderly way. Does nothing if it does not run."""

@@ -48,7 +48,6 @@ class LongJob:
 
     id: int
     status: str
-    cursor: Mapping[str, Any] | None
     total: int | None
     written: int
     refused: int
@@ -138,13 +137,6 @@ class BackfillRun(LongJob):
     def rate(self) -> float:
         """Documents per second, pauses before a `--resume` included."""
         return self.done / self.seconds if self.seconds else 0.0
-
-    @property
-    def place(self) -> str:
-        """How far it is, as a person reads it."""
-        if self.cursor is None:
-            return "with the parts that are left" if self.done else "at the beginning"
-        return f"after {self.cursor['type']} {self.cursor['after']}"
 
 
 class LastVerification(NamedTuple):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from outbox.errors import Conflict, DependencyDown, OutboxError
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.reindex import BackfillRun
 from outbox.ports import Refusal
-from outbox.reindex.copier import Copier
 from outbox.reindex.parallel import Parallel
 from outbox.reindex.parts import PartsProgress, Work, WorkKind
-from outbox.reindex.rebuild_steps import PartwiseWish, dead_owner
+from outbox.reindex.rebuild_steps import dead_owner
 
 if TYPE_CHECKING:
     from outbox.reindex.tables import PostgresBackfills
@@ -63,7 +62,6 @@ class BackfillDesk:
     note: Callable[[Sequence[str], Actor], Iterator[Sequence[Refusal]]]
     rebuilding: Callable[[Sequence[str]], str]
     estimate: Callable[[Sequence[str]], int]
-    make: Callable[[float, Actor], Copier]
     parallel: Parallel
 
     def start(self, types: Sequence[str], actor: Actor, reason: str) -> BackfillRun:
@@ -117,42 +115,23 @@ class BackfillDesk:
         return self._newest(run)
 
     def _copy(self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int, str], None]) -> None:
-        backfill = self.make(rate, actor)
-        work = Work(WorkKind.BACKFILL, run.id)
-        for refusals in self._noted(run, actor):
-            self._keep(run, None, 0, 0, refusals)
-        if self.parallel.wanted(work, run.total or 0, rate, begun=run.cursor is not None):
-            self._copy_in_parts(run, work, actor, rate, on_page)
-            return
-        backfill.alive = lambda: self._keep(run, None, 0, 0, ())
-        done = run.done
-        with closing(backfill.pages(run.entity_types, run.cursor)) as pages:
-            for cursor, written in pages:
-                self._keep(run, cursor, written.count, written.newer, written.refusals)
-                done += written.count + written.newer + len(written.refusals)
-                on_page(done, max(run.total or 0, done), "")
-
-    def _noted(self, run: BackfillRun, actor: Actor) -> Iterator[Sequence[Refusal]]:
-        """Before the first page. Where the view says no routing, there are no places."""
-        begun = run.cursor is not None or run.written or run.newer
-        return iter(()) if begun or not self.view().routed_by_view() else self.note(run.entity_types, actor)
-
-    def _copy_in_parts(
-        self, run: BackfillRun, work: Work, actor: Actor, rate: float, on_page: Callable[[int, int, str], None]
-    ) -> None:
-        """By processes, each with its parts; this one keeps the lease and adds up."""
+        """In parts, each with a cursor; this process keeps the lease and adds up."""
+        noted = 0
+        # Where the view says no routing, there are no places.
+        for refusals in self.note(run.entity_types, actor) if self.view().routed_by_view() else ():
+            noted += len(refusals)
+            self.backfills.note_refusals(run.id, refusals)
+            self._keep(run, run.written, run.newer, noted)
 
         def follow(now: PartsProgress) -> None:
-            if not self.backfills.gather(run.id, now):
-                raise AtWork("it was taken over")
+            self._keep(run, now.written, now.newer, now.refused + noted)
             on_page(now.done, max(run.total or 0, now.done), now.remark)
 
-        self.parallel.carry_out(PartwiseWish(work, run.entity_types, run.total or 0, rate, actor.name), follow)
+        work = Work(WorkKind.BACKFILL, run.id)
+        self.parallel.copy(work, run.entity_types, run.total or 0, rate, actor.name, follow)
 
-    def _keep(
-        self, run: BackfillRun, cursor: Mapping[str, Any] | None, count: int, newer: int, refusals: Sequence[Refusal]
-    ) -> None:
-        if not self.backfills.wrote_page(run.id, cursor, count, newer, refusals):
+    def _keep(self, run: BackfillRun, written: int, newer: int, refused: int) -> None:
+        if not self.backfills.gather(run.id, written, newer, refused):
             raise AtWork("it was taken over")
 
     def _newest(self, run: BackfillRun) -> BackfillRun:

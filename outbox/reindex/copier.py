@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from outbox import placing
 from outbox.errors import ElasticsearchDown, OutboxError
@@ -24,6 +24,9 @@ from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale
 from outbox.policy.places import NotedPlace
 from outbox.ports import BulkAction, Clock, Document, Refusal, Sink, WriteReport
 from outbox.reindex.pacing import JobPace, read_ahead
+
+if TYPE_CHECKING:
+    from outbox.store.truth import PostgresPages
 
 PAGE: Final = 1_000
 IN_FLIGHT: Final = 2  # pages with Elasticsearch at once: with one it rests while we read its answer and the next page
@@ -40,16 +43,6 @@ class SecondIndexLost(OutboxError):
     the cause and begin again with `outbox rebuild --resume`, or cancel it with `--cancel`."""
 
 
-class PageSource(Protocol):
-    def page(
-        self, entity_type: str, after: str | None, limit: int, until: str | None = None
-    ) -> Sequence[tuple[str, Document]]: ...
-    def documents(self, entity_type: str, ids: Sequence[str], *, whole: bool = False) -> Sequence[Document]: ...
-    def draw(self) -> int: ...
-    def last_version(self) -> int: ...
-    def raise_version(self, seen: int) -> None: ...
-
-
 class DocumentPage(NamedTuple):
     """Entities of one type with their documents, and the version for those that have none of their own."""
 
@@ -59,8 +52,8 @@ class DocumentPage(NamedTuple):
     drawn_at: float
 
     @property
-    def cursor(self) -> dict[str, Any]:
-        return {"type": self.entity_type, "after": self.found[-1][0]}
+    def last(self) -> str:
+        return self.found[-1][0]
 
 
 @dataclass(slots=True)
@@ -79,7 +72,7 @@ class Copied:
 
 @dataclass(slots=True)
 class Copier:
-    source: PageSource
+    source: "PostgresPages"
     sink: Sink
     naming: Naming
     index_of: Callable[[str], str]
@@ -98,21 +91,11 @@ class Copier:
     def __post_init__(self) -> None:
         self.rest = self.ending.wait  # who stops it need not wait for an Elasticsearch that is down
 
-    def pages(
-        self, types: Sequence[str], cursor: Mapping[str, Any] | None
-    ) -> Generator[tuple[dict[str, Any], Copied], None, None]:
-        """Every page from the cursor on, each with the cursor that comes after it, in key order: all before it is
+    def part(self, entity_type: str, after: str | None, until: str | None) -> Generator[tuple[str, Copied], None, None]:
+        """Every page of one type after a key and up to another, each with its last key, in key order: all before it is
         written. Some are with Elasticsearch at a time, in any order; the next one is read meanwhile."""
-        return read_ahead(self._read_all(types, cursor), self._copy, IN_FLIGHT, self.ending)
-
-    def part(
-        self, entity_type: str, after: str | None, until: str | None
-    ) -> Generator[tuple[dict[str, Any], Copied], None, None]:
-        """The same for the keys of one type after a key and up to another."""
-        return read_ahead(self._read_type(entity_type, after, until), self._copy, IN_FLIGHT, self.ending)
-
-    def _copy(self, page: DocumentPage) -> tuple[dict[str, Any], Copied]:
-        return page.cursor, self.write(page)
+        pages = self._read_type(entity_type, after, until)
+        return read_ahead(pages, lambda page: (page.last, self.write(page)), IN_FLIGHT, self.ending)
 
     def correct(self, findings: Sequence[DriftFinding]) -> Copied:
         """What a comparison of the new index found: written again, and what is too much removed."""
@@ -127,14 +110,9 @@ class Copier:
 
     # Reading
 
-    def _read_all(self, types: Sequence[str], cursor: Mapping[str, Any] | None) -> Iterator[DocumentPage]:
-        begin_type, begin_after = (cursor["type"], cursor["after"]) if cursor else ("", None)
-        for entity_type in (each for each in types if each >= begin_type):
-            yield from self._read_type(entity_type, begin_after if entity_type == begin_type else None)
-
-    def _read_type(self, entity_type: str, after: str | None, until: str | None = None) -> Iterator[DocumentPage]:
+    def _read_type(self, entity_type: str, after: str | None, until: str | None) -> Iterator[DocumentPage]:
         while not self.ending.is_set() and (page := self._read_next(entity_type, after, until)).found:
-            after = page.cursor["after"]
+            after = page.last
             yield page
             self.pace.took(len(page.found))  # before the next read, so that what was read does not grow old
 

@@ -141,12 +141,7 @@ def join(
     owner = new_owner()
     parallel = _parallel(settings, database, owner, engine_of)
     log, targets = PostgresVerifications(database), settings.elastic.targets
-    verify = Verify(
-        read,
-        log,
-        targets,
-        PartwiseVerify(parallel, replica=True),
-    )
+    verify = Verify(read, log, targets, PartwiseVerify(parallel, replica=True))
     events = PostgresEventWriter(database)
     repair = Repair(verify, sides, partial(tombstones, elastic), places, events.repair)
     rebuilds = PostgresRebuilds(database, owner=owner)
@@ -157,7 +152,7 @@ def join(
         # Before a swap nothing may be hidden by a replica's lag.
         verify=Verify(sides, log, targets, PartwiseVerify(parallel, replica=False)),
         search_losses=search_losses,
-        make_backfill=copies_of_rebuilds(settings, database, elastic),
+        copier_of=partial(rebuild_copier, settings, database, elastic),
         parallel=parallel,
     )
     keys = ViewKeys(database, settings.documents)
@@ -180,7 +175,6 @@ def join(
             places.note_all,
             rebuilding,
             lambda types: keys.estimate(types) or parallel.estimate(types),
-            copies(settings, database, elastic),
             parallel,
         ),
         RefreshDesk(keys, lambda: _truth(settings, database), events.refresh),
@@ -227,47 +221,32 @@ def _reclaim(settings: Settings, database: Database) -> Callable[[], object]:
     return take_back
 
 
-def copies_of_rebuilds(
-    settings: Settings, database: Database, elastic: Elastic
-) -> Callable[[Rebuild, float], tuple[Copier, Sequence[str]]]:
-    copier = _Copier(settings, database, elastic)
-
-    def make(rebuild: Rebuild, rate: float) -> tuple[Copier, Sequence[str]]:
-        truth = _truth(settings, database)
-        index_of = settings.naming.index_of
-        types = [kind for kind in truth.types() if index_of(kind) == rebuild.target]
-        if lost := [kind for kind in truth.out_of_sight() if index_of(kind) == rebuild.target]:
-            raise OutOfSight(f"{', '.join(lost)} is kept by payloads")
-        backfill = copier.make(truth, rate, Actor(rebuild.started_by, Source.CLI))
-        backfill.index_of = lambda _: rebuild.new_index
-        return backfill, types
-
-    return make
+def rebuild_copier(
+    settings: Settings, database: Database, elastic: Elastic, rebuild: Rebuild, rate: float
+) -> tuple[Copier, Sequence[str]]:
+    """Into its new index, and of which entity types."""
+    truth, index_of = _truth(settings, database), settings.naming.index_of
+    types = [kind for kind in truth.types() if index_of(kind) == rebuild.target]
+    if lost := [kind for kind in truth.out_of_sight() if index_of(kind) == rebuild.target]:
+        raise OutOfSight(f"{', '.join(lost)} is kept by payloads")
+    copier = _copier(settings, database, elastic, truth, rate, Actor(rebuild.started_by, Source.CLI))
+    copier.index_of = lambda _: rebuild.new_index
+    return copier, types
 
 
-def copies(settings: Settings, database: Database, elastic: Elastic) -> Callable[[float, Actor], Copier]:
-    copier = _Copier(settings, database, elastic)
-
-    def make(rate: float, actor: Actor) -> Copier:
-        backfill = copier.make(_truth(settings, database), rate, actor)
-        backfill.clears = True
-        backfill.lost, backfill.old_seconds, backfill.clock = IndexLost, OLD_SECONDS, boottime
-        backfill.pace.busy_rate = BUSY_RATE
-        return backfill
-
-    return make
+def backfill_copier(settings: Settings, database: Database, elastic: Elastic, rate: float, by: str) -> Copier:
+    """Into the index in use."""
+    copier = _copier(settings, database, elastic, _truth(settings, database), rate, Actor(by, Source.CLI))
+    copier.clears = True
+    copier.lost, copier.old_seconds, copier.clock = IndexLost, OLD_SECONDS, boottime
+    copier.pace.busy_rate = BUSY_RATE
+    return copier
 
 
-class _Copier:
-    """What the copying of a rebuild and that into the index in use have in common."""
-
-    def __init__(self, settings: Settings, database: Database, elastic: Elastic) -> None:
-        self._settings = settings
-        self._database = database
-        self._sink = ElasticSink(elastic, settings.batch.bytes, lambda: PAGE)
-
-    def make(self, truth: PostgresTruth, rate: float, actor: Actor) -> Copier:
-        pages, names = PostgresPages(self._database, truth, self._settings.documents, actor), self._settings.naming
-        ending = Event()
-        pace = JobPace(rate, truth.backlog_waits, rest=ending.wait)
-        return Copier(pages, self._sink, names, names.index_of, PostgresPlaces(self._database), pace, ending=ending)
+def _copier(
+    settings: Settings, database: Database, elastic: Elastic, truth: PostgresTruth, rate: float, actor: Actor
+) -> Copier:
+    pages, names, ending = PostgresPages(database, truth, settings.documents, actor), settings.naming, Event()
+    sink = ElasticSink(elastic, settings.batch.bytes, lambda: PAGE)
+    pace = JobPace(rate, truth.backlog_waits, rest=ending.wait)
+    return Copier(pages, sink, names, names.index_of, PostgresPlaces(database), pace, ending=ending)

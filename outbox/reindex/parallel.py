@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from outbox.errors import OutboxError, UsageError
 from outbox.ports import Clock
@@ -15,23 +15,22 @@ from outbox.reindex.parts import (
     MOST_PROCESSES,
     WORTH_IT,
     PartsProgress,
-    PlannedPart,
     Work,
     cut,
     number_of_parts,
     planned,
     processes,
 )
-from outbox.reindex.rebuild_steps import PartwiseWish, dead_owner
+from outbox.reindex.rebuild_steps import dead_owner
 
-CHECK_SECONDS: Final = 0.25
+if TYPE_CHECKING:
+    from outbox.reindex.key_bounds import KeyBounds
+    from outbox.reindex.part_table import PostgresParts
+
 UNCLAIMED_SECONDS: Final = 60.0  # Spark takes some ten to start; without a free core it waits and says nothing
 LOCAL: Final = "local"
 ENGINES: Final = (LOCAL, "spark")
-BEGUN_BY_ONE: Final = (
-    "one process began this copying and ends it, from its cursor: --parallel and --engine do not count for it. To copy"
-    " by several, start it anew (cancel a rebuild first)"
-)
+FEW_LEFT: Final = "{} parts are left, for as many processes: to copy by more, start anew (cancel a rebuild first)"
 ONE_PART: Final = (
     "about {:,} documents of {} are one part, for one process: neither statistics nor a pass of two minutes gave keys"
     " to cut them at. An id that is a column of a table, not an expression, has them after `analyze` of that table"
@@ -80,30 +79,12 @@ class PartJob(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
-class PartTable(Protocol):
-    def exist(self) -> bool: ...
-    def plan(self, parts: Sequence[PlannedPart]) -> None: ...
-    def clear(self) -> None: ...
-    def free(self, owners: Sequence[str]) -> None: ...
-    def try_again(self) -> None: ...
-    def owners(self) -> Sequence[str]: ...
-    def numbers(self) -> Sequence[int]: ...
-    def progress(self) -> PartsProgress: ...
-    def reports(self, read: Sequence[int]) -> Sequence[tuple[int, Mapping[str, Any]]]: ...
-
-
-class KeySpace(Protocol):
-    def estimate(self, entity_type: str, *, in_view: bool) -> int: ...
-    def known(self, entity_type: str, *, in_view: bool) -> Sequence[str]: ...
-    def keys(self, entity_type: str, parts: int, *, in_view: bool) -> Sequence[str]: ...
-
-
 class PartEngine(Protocol):
     """Processes that take parts, wherever they run."""
 
-    def start(self, job: PartJob, table: PartTable) -> None: ...
+    def start(self, job: PartJob, table: PostgresParts) -> None: ...
     def tend(self, progress: PartsProgress) -> None:
-        """Replaces who died. Raises what a process reported."""
+        """Waits a moment, and replaces who died. Raises what a process reported."""
         ...
 
     def stop(self) -> None:
@@ -113,13 +94,12 @@ class PartEngine(Protocol):
 
 @dataclass(slots=True)
 class Parallel:
-    table_of: Callable[[Work], PartTable]
-    space: Callable[[], KeySpace]
+    table_of: Callable[[Work], PostgresParts]
+    space: Callable[[], KeyBounds]
     engine_of: Callable[[Spread, int], PartEngine]
     in_view: Callable[[str], bool]
     cores: Callable[[], int]
     spread: Spread = field(default_factory=Spread)
-    rest: Callable[[float], object] = time.sleep
     say: Callable[[str], None] = lambda _: None
     clock: Clock = time.monotonic
 
@@ -131,28 +111,30 @@ class Parallel:
         space = self.space()
         return sum(space.estimate(each, in_view=self.in_view(each)) for each in types)
 
-    def wanted(self, work: Work, documents: int, rate: float, *, begun: bool) -> bool:
-        """Whether this work is done in parts: it was before, or it begins now and is worth it. What one process has
-        begun it ends: its counts are of one cursor."""
-        if self.table_of(work).exist():
-            return True
-        if begun and (self.spread.engine != LOCAL or (self.spread.processes or 1) > 1):
-            self.say(BEGUN_BY_ONE)
-        return not begun and self.worth_it(documents, rate)
-
     def worth_it(self, documents: int, rate: float) -> bool:
         return self.spread.engine != LOCAL or self.at_once(documents, rate) > 1
 
-    def carry_out(self, wish: PartwiseWish, on_progress: Callable[[PartsProgress], None]) -> PartsProgress:
-        """A copy. Planned once; every type has a part at least: one that has no key is done at once."""
-        at_once = self.at_once(wish.documents, wish.rate)
-        table = self.table_of(wish.work)
+    def copy(
+        self,
+        work: Work,
+        types: Sequence[str],
+        documents: int,
+        rate: float,
+        by: str,
+        on_progress: Callable[[PartsProgress], None],
+    ) -> None:
+        """Planned once; every type has a part at least: one that has no key is done at once."""
+        at_once, table = self.at_once(documents, rate), self.table_of(work)
         if not table.exist():
-            table.plan(list(planned(self.ranges(wish.types, at_once))))
-        job = PartJob(wish.work.kind.value, wish.work.id, wish.rate, at_once, wish.by)
-        return self.run(wish.work, job, on_progress)
+            table.plan(list(planned(self.ranges(types, at_once))))
+        elif (left := table.progress().open) < at_once:
+            self.say(FEW_LEFT.format(left))
+        self.run(work, PartJob(work.kind.value, work.id, rate, at_once, by), on_progress)
 
     def ranges(self, types: Sequence[str], at_once: int) -> dict[str, list[tuple[str | None, str | None]]]:
+        """For one process there is nothing to cut: it goes on at the cursor of its part."""
+        if at_once == 1:
+            return {entity_type: [(None, None)] for entity_type in types}
         space = self.space()
         found: dict[str, list[tuple[str | None, str | None]]] = {}
         for entity_type in types:
@@ -165,7 +147,7 @@ class Parallel:
             found[entity_type] = cut(keys, parts if viewed else max(1, len(keys)))
         return found
 
-    def run(self, work: Work, job: PartJob, on_progress: Callable[[PartsProgress], None]) -> PartsProgress:
+    def run(self, work: Work, job: PartJob, on_progress: Callable[[PartsProgress], None]) -> None:
         """Until every part is done. Whatever ends it, no process is left, and the table says what is."""
         table = self.table_of(work)
         table.free([owner for owner in table.owners() if dead_owner(owner)])
@@ -173,7 +155,7 @@ class Parallel:
         before = table.progress()
         on_progress(before)  # whoever was killed after its last part has not added it up
         if not before.open:
-            return before
+            return
         engine = self.engine_of(self.spread, job.share)
         try:
             engine.start(job._replace(share=min(job.share, before.open)), table)
@@ -184,7 +166,7 @@ class Parallel:
                     raise PartsGone(f"{progress.parts} of {before.parts} are left")
                 on_progress(progress)
                 if not progress.open:
-                    return progress
+                    return
                 if progress.stuck:
                     raise PartsStuck(f"{progress.stuck} of {progress.parts}")
                 if progress.held or progress.open < before.open:
@@ -193,6 +175,5 @@ class Parallel:
                     patient_until = inf
                     self.say(UNCLAIMED)
                 engine.tend(progress)
-                self.rest(CHECK_SECONDS)
         finally:
             engine.stop()

@@ -9,18 +9,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import orjson
 
 from outbox.errors import OutboxError
-from outbox.reindex.parallel import PartJob, PartTable
+from outbox.reindex.parallel import PartJob
 from outbox.reindex.parts import PartsProgress
 from outbox.reindex.rebuild_steps import named_owner
 
+if TYPE_CHECKING:
+    from outbox.reindex.part_table import PostgresParts
+
+CHECK_SECONDS: Final = 0.25
 STOP_SECONDS: Final = 45.0  # a request may take 30 s to its deadline; then it is killed, which does no harm
 MOST_DEATHS: Final = 12  # in a row, without any progress
 ENTRY: Final = "outbox.app.part_process"
@@ -68,17 +73,18 @@ class LocalProcesses:
     environment: Mapping[str, str]
     at_once: int
     _job: PartJob | None = None
-    _table: PartTable | None = None
+    _table: PostgresParts | None = None
     _running: list[PartProcess] = field(default_factory=list)
     _deaths: int = 0
     _done: int = -1
 
-    def start(self, job: PartJob, table: PartTable) -> None:
+    def start(self, job: PartJob, table: PostgresParts) -> None:
         self._job, self._table = job, table
         for _ in range(min(self.at_once, max(1, len(table.numbers())))):
             self._begin()
 
     def tend(self, progress: PartsProgress) -> None:
+        time.sleep(CHECK_SECONDS)
         for ended in [each for each in self._running if each.process.poll() is not None]:
             self._running.remove(ended)
             self._judge(ended)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from outbox.errors import Conflict, DependencyDown
 from outbox.ports import Refusal
 from outbox.reindex.copier import Copier
 from outbox.reindex.parts import RebuildPart
+
+if TYPE_CHECKING:
+    from outbox.reindex.part_table import PostgresParts
 
 RENEW_SECONDS: Final = 4.0  # a lease of 15 s survives two renewals that fail
 
@@ -24,18 +27,9 @@ class PartStopped(Exception):
     """Someone wants the process to end; the part goes on elsewhere, after its cursor."""
 
 
-class HeldParts(Protocol):
-    def claim(self) -> RebuildPart | None: ...
-    def renew(self) -> None: ...
-    def wrote_page(self, part: RebuildPart, cursor: str, written: int, newer: int, refused: int) -> bool: ...
-    def counts(self, part: RebuildPart, compared: int, drift: int) -> bool: ...
-    def finish(self, part: RebuildPart, report: Mapping[str, Any] | None = None) -> bool: ...
-    def let_go(self) -> None: ...
-
-
 @dataclass(slots=True)
 class PartWorker:
-    parts: HeldParts
+    parts: PostgresParts
     do: Callable[[RebuildPart], None]
     stop: Event = field(default_factory=Event)
     wake: Callable[[], None] = lambda: None
@@ -86,7 +80,7 @@ class PartWorker:
 class PartCopy:
     """Copies one part. The cursor moves on with every page, so that whoever goes on repeats a few pages at most."""
 
-    parts: HeldParts
+    parts: PostgresParts
     copier: Copier
     note: Callable[[Sequence[Refusal]], None]
     stop: Event
@@ -95,11 +89,10 @@ class PartCopy:
         assert part.entity_type is not None
         self.copier.alive = self._check
         with closing(self.copier.part(part.entity_type, part.after, part.high)) as pages:
-            for cursor, written in pages:
+            for last, written in pages:
                 if written.refusals:
                     self.note(written.refusals)
-                told = (cursor["after"], written.count, written.newer, len(written.refusals))
-                if not self.parts.wrote_page(part, *told):
+                if not self.parts.wrote_page(part, last, written.count, written.newer, len(written.refusals)):
                     raise PartLost
                 self._check()
         self._check()  # pages end early when someone wants the process to end

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from outbox.policy.drift import (
     DRIFT,
@@ -25,9 +25,12 @@ from outbox.reindex.comparison import ComparedTarget, Comparison, Progress
 from outbox.reindex.document_pairs import DocumentPairs
 from outbox.reindex.pacing import JobPace
 from outbox.reindex.parallel import Parallel, PartJob
-from outbox.reindex.part_work import HeldParts, PartLost, PartStopped
+from outbox.reindex.part_work import PartLost, PartStopped
 from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, planned
 from outbox.reindex.verify import VerifyOptions
+
+if TYPE_CHECKING:
+    from outbox.reindex.part_table import PostgresParts
 
 COUNT_SECONDS: Final = 1.0
 SLICES_PER_PROCESS: Final = 4
@@ -135,7 +138,7 @@ class _Adding:
 class PartCompare:
     """Compares one part."""
 
-    parts: HeldParts
+    parts: PostgresParts
     sides: Callable[[], DocumentPairs]
     pace: JobPace
     entity_type: str | None

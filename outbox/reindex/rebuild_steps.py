@@ -10,14 +10,13 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import Conflict, OutboxError
 from outbox.policy.drift import DRIFT, DriftFinding
 from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep
-from outbox.ports import Clock, Refusal
+from outbox.ports import Clock
 from outbox.reindex.comparison import Progress
 from outbox.reindex.copier import Copier, SecondIndexLost
 from outbox.reindex.losses import Losses
@@ -78,16 +77,6 @@ class OutOfSight(OutboxError):
     exit_code = 78
 
 
-class PartwiseWish(NamedTuple):
-    """A work that is to be done in parts: of which types, about how many documents, how fast at most, by whom."""
-
-    work: Work
-    types: Sequence[str]
-    documents: int
-    rate: float
-    by: str
-
-
 DEFAULT_RATE: Final = 2_000.0
 MOST_REFUSED: Final = 1_000
 MOST_MENDED: Final = 10_000
@@ -110,7 +99,7 @@ class RebuildSteps:
     crew: WorkerBarrier
     verify: Verify
     search_losses: Callable[[Rebuild, float, Callable[[int], None]], Losses]
-    make_backfill: Callable[[Rebuild, float], tuple[Copier, Sequence[str]]]
+    copier_of: Callable[[Rebuild, float], tuple[Copier, Sequence[str]]]
     parallel: Parallel
     choices: Choices = field(default_factory=Choices)
     on_progress: Callable[[str, int, int, str], None] = lambda *_: None
@@ -132,7 +121,7 @@ class RebuildSteps:
     def make_index(self, rebuild: Rebuild) -> Rebuild:
         """The backfill's own needs are checked first: what cannot be read cannot be copied."""
         try:
-            self.make_backfill(rebuild, self.choices.rate)
+            self.copier_of(rebuild, self.choices.rate)
             if not self.indices.exists(rebuild.new_index):
                 options = rebuild.options or {}
                 self.indices.create(rebuild.new_index, rebuild.mapping or {}, options.get("settings", {}))
@@ -148,48 +137,26 @@ class RebuildSteps:
         return self.advance(rebuild, RebuildStep.BACKFILLING)
 
     def _fill(self, rebuild: Rebuild) -> Rebuild:
-        backfill, types = self.make_backfill(rebuild, self.choices.rate)
-        work, begun = Work(WorkKind.REBUILD, rebuild.id), rebuild.cursor is not None
+        """In parts, each with a cursor; this process keeps the rebuild's lease and adds up."""
+        _, types = self.copier_of(rebuild, self.choices.rate)
+        work, rate = Work(WorkKind.REBUILD, rebuild.id), self.choices.rate
         documents = max(rebuild.total or 0, self.parallel.estimate(types))  # the old index may be lost or empty
+
+        def follow(now: PartsProgress) -> None:
+            refused = self.rebuilds.gather(rebuild.id, now.written)
+            if refused is None:
+                self.not_broken(self.again(rebuild))
+                raise HeldByAnother
+            if refused > self.choices.max_refused:
+                raise TooManyRefused(f"{refused:,} refused")
+            self.on_progress("copying", now.done, max(documents, now.done), now.remark)
+
         try:
-            if self.parallel.wanted(work, documents, self.choices.rate, begun=begun):
-                self._fill_in_parts(rebuild, work, types, documents)
-            else:
-                self._fill_in_order(rebuild, backfill, types)
+            self.parallel.copy(work, types, documents, rate, rebuild.started_by, follow)
         except SecondIndexLost as lost:
             self.rebuilds.give_up(rebuild, lost.detail)
             raise
         return self.advance(rebuild, RebuildStep.VERIFYING)
-
-    def _fill_in_order(self, rebuild: Rebuild, backfill: Copier, types: Sequence[str]) -> None:
-        backfill.alive = lambda: self.crew.renew(rebuild)
-        done = rebuild.written
-        with closing(backfill.pages(types, rebuild.cursor)) as pages:
-            for cursor, written in pages:
-                done += written.count
-                if written.refusals:
-                    self.rebuilds.refused(rebuild.id, written.refusals, len(written.refusals))
-                refused = self.rebuilds.wrote_page(rebuild.id, cursor, written.count)
-                self._still_ours(rebuild, refused, written.refusals)
-                self.on_progress("copying", done, max(rebuild.total or 0, done), "")
-
-    def _fill_in_parts(self, rebuild: Rebuild, work: Work, types: Sequence[str], documents: int) -> None:
-        """By processes, each with its parts; this one keeps the rebuild's lease and adds up."""
-
-        def follow(now: PartsProgress) -> None:
-            self._still_ours(rebuild, self.rebuilds.gather(rebuild.id, now.written), ())
-            self.on_progress("copying", now.done, max(documents, now.done), now.remark)
-
-        wish = PartwiseWish(work, types, documents, self.choices.rate, rebuild.started_by)
-        self.parallel.carry_out(wish, follow)
-
-    def _still_ours(self, rebuild: Rebuild, refused: int | None, refusals: Sequence[Refusal]) -> None:
-        if refused is None:
-            self.not_broken(self.again(rebuild))
-            raise HeldByAnother
-        if refused > self.choices.max_refused:
-            first = refusals[0] if refusals else None
-            raise TooManyRefused(f"{refused:,} refused, {first.id}: {first.error}" if first else f"{refused:,} refused")
 
     def _verify(self, rebuild: Rebuild) -> Rebuild:
         """Compares; what differs is written once more and compared again, before a person is asked."""
@@ -217,7 +184,7 @@ class RebuildSteps:
 
     def _compare(self, rebuild: Rebuild) -> Verification:
         wrong: list[DriftFinding] = []
-        backfill, _ = self.make_backfill(rebuild, self.choices.rate)
+        copier, _ = self.copier_of(rebuild, self.choices.rate)
 
         def keep(finding: DriftFinding) -> None:
             if finding.kind in DRIFT and len(wrong) < MOST_MENDED:
@@ -238,7 +205,7 @@ class RebuildSteps:
         )
         found = self.verify.run(wish, progress, keep)
         if wrong:
-            written = backfill.correct(wrong)
+            written = copier.correct(wrong)
             self.rebuilds.refused(rebuild.id, written.refusals, len(written.refusals))
         return found
 

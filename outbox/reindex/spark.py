@@ -6,6 +6,7 @@ a local process does: a task of its own for each part cost 1 s more (two busy co
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,8 +17,9 @@ from pyspark.sql import SparkSession
 
 from outbox.errors import OutboxError
 from outbox.policy.redact import redact_dsn
-from outbox.reindex.parallel import PartJob, PartTable
-from outbox.reindex.part_processes import reported_error
+from outbox.reindex.parallel import PartJob
+from outbox.reindex.part_processes import CHECK_SECONDS, reported_error
+from outbox.reindex.part_table import PostgresParts
 from outbox.reindex.parts import PartsProgress
 
 # A task fails when its process is killed: each may be killed four times before the job ends. Local mode repeats no task
@@ -50,7 +52,7 @@ class SparkParts:
         self._ended: list[Sequence[Mapping[str, Any]] | Exception] = []
         self._jobs, self._done = 0, -1
 
-    def start(self, job: PartJob, table: PartTable) -> None:
+    def start(self, job: PartJob, table: PostgresParts) -> None:
         self._job, self._table = job, table
         try:
             self._session = _session(self._master, self._at_once)
@@ -59,6 +61,7 @@ class SparkParts:
         self._submit()
 
     def tend(self, progress: PartsProgress) -> None:
+        time.sleep(CHECK_SECONDS)
         if progress.done > self._done:  # a comparison that begins again is no progress
             self._done, self._jobs = progress.done, 0
         if self._thread is not None and self._thread.is_alive():

@@ -11,7 +11,6 @@ from outbox.policy.audit import Entry
 from outbox.policy.drift import DriftReport, totals
 from outbox.policy.reindex import BackfillRun, LastVerification, Rebuild
 from outbox.ports import Mirroring, Refusal
-from outbox.reindex.parts import PartsProgress
 from outbox.store import audit
 from outbox.store.pool import Database, TopicStore, fetch_row
 from outbox.store.queries import queries
@@ -105,14 +104,9 @@ class PostgresRebuilds(_RebuildStore):
                 connection.execute(queries("rebuild_parts")["clear"], {"work": "rebuild", "work_id": rebuild.id})
         return None if row is None else _rebuild(row)
 
-    def wrote_page(self, id: int, cursor: Mapping[str, Any], written: int) -> int | None:
-        """How many documents were refused so far; None: it was cancelled, ended by a daemon or taken over."""
-        told = orjson.dumps(cursor).decode()
-        refused: int | None = self._value("wrote_page", id=id, **self._mine, written=written, cursor=told)
-        return refused
-
     def gather(self, id: int, written: int) -> int | None:
-        """The same for a rebuild in parts: how many all of them have written."""
+        """What all parts have written; answers how many documents were refused so far. None: it was cancelled, ended by
+        a daemon or taken over."""
         refused: int | None = self._value("gather", id=id, **self._mine, written=written)
         return refused
 
@@ -145,7 +139,7 @@ def _parsed(row: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _rebuild(row: dict[str, Any]) -> Rebuild:
-    parsed = _parsed(row, "mapping", "cursor", "refusals", "options")
+    parsed = _parsed(row, "mapping", "refusals", "options")
     return Rebuild(**parsed | {"mirrors": tuple(row["mirrors"])})
 
 
@@ -167,22 +161,13 @@ class PostgresBackfills(TopicStore, topic="backfills"):
         """None: a living process works on it."""
         return self._backfill("take", id=id, dead_owner=dead_owner)
 
-    def wrote_page(
-        self, id: int, cursor: Mapping[str, Any] | None, written: int, newer: int, refusals: Sequence[Refusal]
-    ) -> bool:
-        """False: someone else has taken it over."""
-        counts = {"written": written, "newer": newer, "refused": len(refusals)}
-        place = None if cursor is None else orjson.dumps(cursor).decode()
-        named = {**self._mine, **counts, "id": id, "cursor": place, "refusals": _told(refusals[:100])}
-        return self._one("wrote_page", **named) is not None
-
-    def gather(self, id: int, now: PartsProgress) -> bool:
-        """The same for a backfill in parts: what all of them have done."""
-        counts = {"written": now.written, "newer": now.newer, "refused": now.refused}
+    def gather(self, id: int, written: int, newer: int, refused: int) -> bool:
+        """What all parts have done. False: someone else has taken it over."""
+        counts = {"written": written, "newer": newer, "refused": refused}
         return self._one("gather", **self._mine, **counts, id=id) is not None
 
     def note_refusals(self, id: int, refusals: Sequence[Refusal]) -> None:
-        """By a process that works on a part; the count is in its part."""
+        """The first hundred of all are kept; their number comes with `gather`."""
         self._run("note_refusals", id=id, refusals=_told(refusals[:100]))
 
     def end(self, id: int, status: str, error: str | None = None, entries: Sequence[Entry] = ()) -> None:
@@ -194,7 +179,7 @@ class PostgresBackfills(TopicStore, topic="backfills"):
         row = self._row(query, **self._mine, **named)
         if row is None:
             return None
-        return BackfillRun(**_parsed(row, "cursor", "refusals") | {"entity_types": tuple(row["entity_types"])})
+        return BackfillRun(**_parsed(row, "refusals") | {"entity_types": tuple(row["entity_types"])})
 
 
 Row = Mapping[str, Any]

@@ -1,6 +1,5 @@
 """The embedded stack and its parent: stopped with it, also after kill -9, and never in the way of the next start."""
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -113,14 +112,3 @@ def test_two_stacks_at_once_both_work_and_share_nothing(start_process: StartProc
     one, two = (Parent(process) for process in processes)
     execute(one.database_url, "create table only_here (n int)")
     assert execute(two.database_url, "select to_regclass('only_here')") == [(None,)]
-
-
-def test_a_stack_that_is_stopped_by_signal_stops_its_servers_in_good_order(
-    start_process: StartProcess, data_dir: Path
-) -> None:
-    parent = start_parent(start_process, data_dir)
-    parent.process.signal(signal.SIGINT)
-    parent.process.wait()
-    assert not servers_in(data_dir)
-    log = (data_dir / "stacks" / "kept-1" / "postgresql" / "server.log").read_text()
-    assert "database system is shut down" in log

@@ -54,18 +54,6 @@ def test_a_backfill_that_is_killed_goes_on_at_its_cursor(
     assert (again.code, again.out.startswith(f"{SIZE:,} documents of article written in")) == (0, True), again
 
 
-def test_refused_documents_are_reported_and_exit_with_3(
-    table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], es: Elasticsearch
-) -> None:
-    es.indices.put_mapping(index=str(servers["ELASTIC_INDEX"]), properties={"title": {"type": "date"}})
-    table.execute("delete from articles where id > 3")
-    table.execute("update articles set title = '2026-01-01' where id <> 2")
-    done = outbox("backfill")
-    assert done.code == 3, done
-    assert "2 documents of article written, 1 refused" in done.out
-    assert "refused article:2:" in done.out
-
-
 def test_refreshes_are_written_by_id_by_condition_and_for_all(table: psycopg.Connection, outbox: Outbox) -> None:
     one = outbox("refresh", "--type", "article", "--id", "7", "--id", "9", "--id", "7")
     assert (one.code, one.out.startswith("2 refreshes written"), "outbox wait --caught-up" in one.err) == (
@@ -106,14 +94,9 @@ def test_a_refresh_that_is_stopped_says_how_to_go_on(
     ("args", "told"),
     [
         (("refresh",), "one of --id, --where and --all"),
-        (("refresh", "--all", "--id", "1"), "one of --id, --where and --all"),
         (("refresh", "--where", "true"), "need --type"),
         (("refresh", "--type", "note", "--all"), "This entity type is not kept by the view"),
-        (("refresh", "--type", "article", "--where", "true; true"), "not one SQL condition"),
-        (("refresh", "--type", "article", "--id", "x"), "no id of the view"),
         (("refresh", "--all", "--after", "7"), "TYPE:ID"),
-        (("refresh", "--all", "--rate", "-1"), "--rate"),
-        (("backfill", "--type", "note"), "This entity type is not kept by the view"),
         (("backfill", "--type", "article", "--resume"), "leave out --type"),
         (("backfill", "--rate", "-1"), "--rate"),
     ],

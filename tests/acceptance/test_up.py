@@ -14,6 +14,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.embedded.pins import java_for_this_machine
+from outbox.embedded.sample import SampleProducer
 from tests.fixtures.bare import bare_machine
 from tests.fixtures.embedded import cannot_show
 from tests.fixtures.processes import RunningProcess, StartProcess, http_get
@@ -112,30 +113,16 @@ def test_the_commands_that_it_prints_work_in_a_fresh_terminal_from_another_folde
     assert up.terminate() == 0, up.output
 
 
-@pytest.mark.release("Ctrl-C stops it in the quick run; this starts it twice more")
-def test_sigterm_stops_it_as_well_and_it_can_be_started_again(
-    start_process: StartProcess, given: dict[str, str | None]
-) -> None:
-    for _ in range(2):
-        up = start_process([sys.executable, "-m", "outbox", "up", "--json"], **given)
-        started(up, 90)
-        assert up.terminate() == 0, up.output
-
-
-def test_a_database_with_events_of_its_own_gets_no_sample(
-    start_process: StartProcess, given: dict[str, str | None], database: str
-) -> None:
+def test_a_database_with_events_of_its_own_gets_no_sample(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
             "insert into search_outbox_events (entity_type, entity_id, op) values ('article', '1', 'delete')"
         )
-    up = start_process([sys.executable, "-m", "outbox", "up", "--json"], **{**given, "DATABASE_URL": database})
-    assert started(up, 90)["sample"] is False
-    assert up.terminate() == 0
-    with psycopg.connect(database) as connection:
+        assert SampleProducer(database, "search_documents").prepare() is False
         assert connection.execute("select to_regnamespace('outbox_sample')").fetchone() == (None,)
 
 
+@pytest.mark.release("an error of a trial command; how its parts end is in the quick run")
 def test_a_projector_that_dies_ends_it_with_the_end_of_its_log(
     start_process: StartProcess, given: dict[str, str | None]
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import urllib.error
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,10 @@ import psutil
 import psycopg
 import pytest
 from elasticsearch import Elasticsearch
+from urllib3.exceptions import HTTPError
 
 from outbox.embedded.connect_api import ConnectApi
+from outbox.embedded.errors import ConnectorRefused
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.pins import DEBEZIUM, kafka_jars
 from tests.fixtures.kafka import KafkaDesk
@@ -62,7 +63,7 @@ def end_of_connect(data_dir: Path) -> None:
 def is_running(api: ConnectApi) -> bool:
     try:
         return api.states("outbox-log") == ["RUNNING", "RUNNING"]
-    except OSError:
+    except (HTTPError, ConnectorRefused):
         return False
 
 
@@ -82,7 +83,7 @@ def test_the_sample_reaches_the_index_through_kafka_and_nothing_is_left_running(
     where = json.loads(up.wait_for_line('"metrics_url"', 300))
     found = subprocess.run(["sh", "-c", where["search"]], capture_output=True, text=True, check=True)
     assert json.loads(found.stdout)["hits"]["total"]["value"] > 0
-    with pytest.raises(urllib.error.HTTPError, match="401"):
+    with pytest.raises(ConnectorRefused, match="401"):
         ConnectApi(where["connect_url"]).states("outbox-log")
     file = Path(where["connect_password_file"])
     password = file.read_text().strip()

@@ -1,7 +1,6 @@
 """The files that we ship for Kafka Connect and its role: who is not let in learns no password and copies no cluster."""
 
 import re
-import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from outbox.embedded.connect import EmbeddedConnect
 from outbox.embedded.connect_api import ConnectApi
+from outbox.embedded.errors import ConnectorRefused
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.kafka.connect_rest import ConnectDown, KafkaConnect
 from outbox.kafka.connector import ConnectorPlan
@@ -56,7 +56,7 @@ def test_the_worker_as_shipped_asks_for_a_login_and_gives_out_one_file_alone(
     """And `outbox doctor --connect` names one that asks for none."""
     allowed, other = connect.users_file, connect.keep_secret("other", "canary")
     for password in (None, "wrong"):
-        with pytest.raises(urllib.error.HTTPError, match="401"):
+        with pytest.raises(ConnectorRefused, match="401"):
             echoed(ConnectApi(connect.url, password), allowed, "outbox")
     assert "let-me-in" in echoed(connect.api, allowed, "outbox"), "who is let in learns what the file holds"
     assert "canary" not in echoed(connect.api, other, "other")

@@ -83,23 +83,6 @@ def test_a_folder_that_is_a_link_or_another_accounts_is_neither_given_nor_writte
     assert (roots.stat().st_uid, list(roots.iterdir()), list(strangers.iterdir())) == (0, [], [])
 
 
-def make_log(file: Path) -> None:
-    os.close(new_file(file))
-
-
-def take_lock(file: Path) -> None:
-    lock = FolderLock(file.parent)
-    assert lock.acquire()
-    lock.release()
-
-
-@pytest.mark.parametrize("act", [make_log, take_lock], ids=["log", "lock"])
-def test_logs_and_locks_are_the_callers_own_and_for_nobody_else(tmp_path: Path, act: Callable[[Path], None]) -> None:
-    file = tmp_path / "lock"
-    act(file)
-    assert (file.stat().st_uid, oct(file.stat().st_mode)) == (os.geteuid(), "0o100600")
-
-
 def test_a_log_replaces_a_link_and_a_lock_that_is_one_or_another_accounts_is_refused(
     theirs: Path, victim: Path, tmp_path: Path
 ) -> None:
@@ -153,6 +136,18 @@ def test_an_account_of_its_own_is_taken_where_there_is_one(as_root: None, monkey
     assert Account.for_servers().uid == pwd.getpwnam("nobody").pw_uid
 
 
+def test_servers_never_run_as_root_and_get_no_secret_of_the_callers_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """initdb had all of it, and its account reads the environment of its own processes."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+    account = Account.for_servers()
+    assert account.uid != 0
+    shown = account.run(["/usr/bin/env"], Path("/"))
+    assert "PATH=" in shown
+    assert "canary" not in shown
+
+
 @pytest.fixture
 def shared_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stands in for /tmp, and a user without a home, who has a cache there."""
@@ -192,22 +187,6 @@ def test_the_cache_of_a_user_without_a_home_is_used_only_if_it_is_theirs(
     shared_tmp.chmod(0o777)
     with pytest.raises(FolderNotOurs, match="/tmp"):
         make_folder(shared_tmp / "other" / "outbox")
-
-
-def test_the_folders_of_an_ordinary_user_are_closed_to_others(as_root: None, server_folder: Path) -> None:
-    cache = server_folder / "cache"
-    was = os.umask(0o077)
-    try:
-        make_folder(cache)  # root's: its servers pass through, whatever the umask
-        assert oct(cache.stat().st_mode) == "0o40755"
-        os.umask(0)
-        os.chown(cache, STRANGER, STRANGER)
-        os.seteuid(STRANGER)
-        make_folder(cache / "own")
-    finally:
-        os.seteuid(0)
-        os.umask(was)
-    assert oct((cache / "own").stat().st_mode) == "0o40700"
 
 
 def test_the_password_is_not_shown_to_whoever_took_the_port(server_folder: Path) -> None:

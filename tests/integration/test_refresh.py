@@ -323,17 +323,6 @@ def test_where_the_view_has_no_routing_an_events_own_one_says_where_a_document_w
     assert blog.document() == {"title": "one", "comments": 0}  # also on one shard: below the number of the write
 
 
-def test_the_last_entity_of_a_type_can_go(blog: Blog) -> None:
-    blog.add()
-    blog.refresh()
-    blog.worker.run()
-    blog.db.execute("delete from article")
-    id = blog.refresh()
-    blog.new_worker().run()
-    assert blog.document() is None
-    assert blog.queue.row(id).status == "done"
-
-
 @pytest.mark.parametrize("op", ["refresh", "upsert"])
 def test_the_last_entity_of_a_type_can_go_by_a_delete_whose_worker_has_never_seen_the_type(blog: Blog, op: str) -> None:
     """The delete was written before the last document was read, so its own version would be refused."""

@@ -14,7 +14,7 @@ from outbox.kafka import settle_wait
 from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.policy.reindex import Rebuild
 from outbox.reindex import comparison, mismatches
-from outbox.reindex.joining import copies_of_rebuilds
+from outbox.reindex.joining import rebuild_copier
 from outbox.reindex.rebuild_steps import OutOfSight
 from outbox.reindex.verify import Verification, VerifyOptions
 from outbox.store.entity_types import PostgresEntityTypes
@@ -64,7 +64,7 @@ def test_the_same_index_read_by_the_table_alone_would_lose_them(world: World) ->
 
 def a_copy(world: World, settings: Settings) -> Any:
     about = SimpleNamespace(target=world.index, old_index=world.index, new_index="other", started_by="alice")
-    return copies_of_rebuilds(settings, world.queue.pool(), world.elastic)(cast(Rebuild, about), 0.0)
+    return rebuild_copier(settings, world.queue.pool(), world.elastic, cast(Rebuild, about), 0.0)
 
 
 def test_a_rebuild_of_an_index_with_a_type_that_payloads_keep_is_refused(world: World) -> None:

@@ -1,12 +1,10 @@
 """Is the index right? Real PostgreSQL and Elasticsearch, with every way in which they can come apart."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.errors import OutboxError, UsageError
 from outbox.policy.drift import Key, Kind
 from outbox.reindex import mismatches
 from outbox.reindex.scan import IndexNotThere
@@ -85,7 +83,8 @@ def test_a_document_added_by_hand_is_an_orphan_for_the_view_and_unknown_for_even
     assert found(verified(world)) == {kind: {"article:99"}}
 
 
-def test_documents_that_no_event_could_have_made_are_unknown(world: World) -> None:
+def test_documents_that_no_event_could_have_made_are_unknown(with_view: World) -> None:
+    world = with_view
     world.fill(3)
     world.project()
     for id in ("no-colon", "comment:1", ":x"):
@@ -95,7 +94,8 @@ def test_documents_that_no_event_could_have_made_are_unknown(world: World) -> No
     assert not result.report.conclusive
 
 
-def test_numbers_are_compared_by_value_and_to_the_last_digit(world: World) -> None:
+def test_numbers_are_compared_by_value_and_to_the_last_digit(with_view: World) -> None:
+    world = with_view
     big = "12345678901234567890"
     world.es.indices.put_mapping(index=world.index, properties={"n": {"type": "keyword"}})
     world.put("1", n="1.10")
@@ -111,7 +111,8 @@ def test_numbers_are_compared_by_value_and_to_the_last_digit(world: World) -> No
     assert result.report.first[Kind.DIFFERENT][0].fields == ("n",)
 
 
-def test_what_waits_in_the_queue_is_in_flux_and_not_drift(world: World) -> None:
+def test_what_waits_in_the_queue_is_in_flux_and_not_drift(with_view: World) -> None:
+    world = with_view
     world.fill(5)
     world.project()
     world.put("1", "newer")
@@ -125,8 +126,9 @@ def test_what_waits_in_the_queue_is_in_flux_and_not_drift(world: World) -> None:
     assert verified(world).report.conclusive
 
 
-def test_a_change_between_two_checks_is_checked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_between_two_checks_is_checked_again(with_view: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first check sees the queue's delay; the projector catches up before the second."""
+    world = with_view
     world.fill(5)
     world.project()
     world.put("3", "newer")
@@ -185,12 +187,10 @@ def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
     ("type_name", "make", "strange"),
     [
         ("bigint", "g", ["x", "99999999999999999999", "-", "007", "+7"]),
-        ("integer", "g", ["1.5", "4000000000"]),
         ("uuid", "md5(g::text)::uuid", ["x", "00000000-0000-4000-8000-00000", "C4CA4238A0B923820DCC509A6F75849B"]),
         ('text collate "C"', "'é' || chr(33 + g % 90) || g", []),
-        ("varchar(40)", "g::text", []),
     ],
-    ids=["bigint", "integer", "uuid", "text", "varchar"],
+    ids=["bigint", "uuid", "text"],
 )
 def test_every_entity_is_met_once_whatever_the_type_of_its_id(
     queue: EventTable,
@@ -232,7 +232,8 @@ def test_documents_below_64_kib_come_with_their_page(with_view: World) -> None:
     assert all(each.text is not None for each in found)
 
 
-def test_large_documents_are_compared_one_at_a_time(world: World) -> None:
+def test_large_documents_are_compared_one_at_a_time(with_view: World) -> None:
+    world = with_view
     world.put("1", "x" * 200_000)
     world.put("2", "y" * 70_000)
     world.project()
@@ -283,14 +284,16 @@ def test_without_a_view_and_without_the_entity_index_it_says_what_it_needs(
 # Bad input
 
 
-def test_an_index_that_is_not_there_is_said_before_anything_is_read(world: World) -> None:
+def test_an_index_that_is_not_there_is_said_before_anything_is_read(with_view: World) -> None:
+    world = with_view
     with pytest.raises(IndexNotThere) as refused:
         verified(world, index="no-such-index")
     assert refused.value.exit_code == 78
     assert world.reindexing().verify.log.lately(20) == []
 
 
-def test_the_wrong_index_is_suspected_in_the_summary(world: World, absent_index: str) -> None:
+def test_the_wrong_index_is_suspected_in_the_summary(with_view: World, absent_index: str) -> None:
+    world = with_view
     world.fill(30)
     world.project()
     for n in range(5):
@@ -301,7 +304,8 @@ def test_the_wrong_index_is_suspected_in_the_summary(world: World, absent_index:
     assert "is it the right one?" in result.sentence
 
 
-def test_an_index_of_another_mapping_names_the_field_in_which_all_differ(world: World, absent_index: str) -> None:
+def test_an_index_of_another_mapping_names_the_field_in_which_all_differ(with_view: World, absent_index: str) -> None:
+    world = with_view
     world.fill(30)
     world.project()
     world.es.indices.create(index=absent_index, mappings={"_source": {"excludes": ["n"]}})
@@ -312,7 +316,8 @@ def test_an_index_of_another_mapping_names_the_field_in_which_all_differ(world: 
     assert "often in `n`" in result.sentence
 
 
-def test_an_index_without_sources_is_compared_by_versions(world: World, absent_index: str) -> None:
+def test_an_index_without_sources_is_compared_by_versions(with_view: World, absent_index: str) -> None:
+    world = with_view
     world.fill(3)
     world.project()
     world.es.indices.create(index=absent_index, mappings={"_source": {"enabled": False}})
@@ -354,26 +359,11 @@ def test_a_view_that_errors_on_one_row_leaves_the_others_compared(with_view: Wor
     assert not result.report.conclusive
 
 
-def test_a_view_that_is_gone_ends_the_comparison_with_its_name(with_view: World) -> None:
-    world = with_view
-    world.fill(3)
-    world.connection.execute(b"drop view search_documents")
-    with pytest.raises(NeedsEntityIndex):
-        verified(world)
-
-
-@pytest.mark.parametrize(
-    "wish", [{"sample": 0}, {"sample": 10_001}, {"target": "nowhere"}], ids=["none", "too many", "unknown target"]
-)
-def test_options_that_are_invalid_are_refused(with_view: World, wish: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        verified(with_view, **wish)
-
-
 # A sample, and what is kept
 
 
-def test_a_sample_finds_what_is_wrong_nearly_everywhere(world: World) -> None:
+def test_a_sample_finds_what_is_wrong_nearly_everywhere(with_view: World) -> None:
+    world = with_view
     world.fill(300)
     world.project()
     assert found(verified(world, sample=50)) == {}
@@ -384,7 +374,8 @@ def test_a_sample_finds_what_is_wrong_nearly_everywhere(world: World) -> None:
     assert result.report.compared <= 110
 
 
-def test_a_sample_of_an_index_that_lost_half_finds_missing_documents(world: World) -> None:
+def test_a_sample_of_an_index_that_lost_half_finds_missing_documents(with_view: World) -> None:
+    world = with_view
     world.fill(300)
     world.project()
     world.es.indices.refresh(index=world.index)
@@ -392,7 +383,8 @@ def test_a_sample_of_an_index_that_lost_half_finds_missing_documents(world: Worl
     assert verified(world, sample=100).report.counts[Kind.MISSING] > 0
 
 
-def test_results_are_kept_with_their_report(world: World) -> None:
+def test_results_are_kept_with_their_report(with_view: World) -> None:
+    world = with_view
     world.fill(3)
     world.project()
     world.es.delete(index=world.index, id="article:1")
@@ -403,7 +395,8 @@ def test_results_are_kept_with_their_report(world: World) -> None:
     assert last["finished_at"] is not None
 
 
-def test_a_comparison_that_is_interrupted_is_kept_as_such(world: World) -> None:
+def test_a_comparison_that_is_interrupted_is_kept_as_such(with_view: World) -> None:
+    world = with_view
     world.fill(3)
     world.project()
 
@@ -415,7 +408,8 @@ def test_a_comparison_that_is_interrupted_is_kept_as_such(world: World) -> None:
     assert world.reindexing().verify.log.lately(20)[0]["status"] == "cancelled"
 
 
-def test_a_comparison_that_was_killed_is_not_under_way_for_ever(world: World) -> None:
+def test_a_comparison_that_was_killed_is_not_under_way_for_ever(with_view: World) -> None:
+    world = with_view
     verified(world)
     world.connection.execute(
         "update search_outbox_verifications"
@@ -423,18 +417,6 @@ def test_a_comparison_that_was_killed_is_not_under_way_for_ever(world: World) ->
     )
     last = world.reindexing().verify.log.lately(20)[0]
     assert (last["status"], last["error"]) == ("failed", "it ended without a word")
-
-
-def test_an_error_in_the_middle_is_kept_with_its_words(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.fill(3)
-    world.project()
-    raised: Callable[..., object] = lambda *_: (_ for _ in ()).throw(OutboxError("the disk is full"))  # noqa: E731
-    monkeypatch.setattr("outbox.reindex.comparison.Comparison.all_of", raised)
-    with pytest.raises(OutboxError):
-        verified(world)
-    last = world.reindexing().verify.log.lately(20)[0]
-    assert last["status"] == "failed"
-    assert "the disk is full" in last["error"]
 
 
 def test_what_compared_a_part_or_elsewhere_is_not_the_metrics_result(with_view: World, absent_index: str) -> None:

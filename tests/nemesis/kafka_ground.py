@@ -4,7 +4,6 @@ every nemesis. It harms nothing."""
 from __future__ import annotations
 
 import contextlib
-import http.client
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from psycopg.conninfo import conninfo_to_dict
+from urllib3.exceptions import HTTPError
 
 from outbox.config.load import load_settings
 from outbox.embedded import EmbeddedConnect
@@ -43,7 +43,7 @@ BROKER = {
 }
 KAFKA_DOWN = (KafkaException, TimeoutError, StreamDown)
 # A connector is refused while PostgreSQL is down: it checks the address.
-CONNECT_DOWN = (OSError, http.client.HTTPException, ValueError, ConnectorRefused)
+CONNECT_DOWN = (HTTPError, ValueError, ConnectorRefused)
 POSITION: LiteralString = "select pg_current_wal_insert_lsn()::text"
 IS_PAST: LiteralString = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = %s"
 

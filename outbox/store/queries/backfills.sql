@@ -1,4 +1,4 @@
--- Backfills of the index in use: one row each, whose cursor survives a kill.
+-- Backfills of the index in use: one row each. How far one is says `rebuild_parts`.
 
 -- name: begin
 -- A backfill starts; one that stopped half-way is cancelled. No row: another one runs. Only the last hundred stay.
@@ -20,7 +20,7 @@ returning
 
 -- name: _backfill
 -- The columns of a backfill.
-id, entity_types, status, cursor, total, written, newer, refused, refusals, started_by, reason, owner,
+id, entity_types, status, total, written, newer, refused, refusals, started_by, reason, owner,
 lease_until > clock_timestamp() as held, started_at, updated_at, finished_at, error
 
 -- name: newest
@@ -38,18 +38,6 @@ update search_outbox_backfills
    and (lease_until is null or lease_until < clock_timestamp() or owner = %(owner)s or owner = %(dead_owner)s)
 returning
 -- include: _backfill
-
--- name: wrote_page
--- One page is in the index: where the next one begins. The first hundred refusals are kept. No row: it is not ours.
-update search_outbox_backfills b
-   set cursor = coalesce(%(cursor)s::json, b.cursor), written = b.written + %(written)s, newer = b.newer + %(newer)s,
-       refused = b.refused + %(refused)s, lease_until = clock_timestamp() + %(lease)s,
-       updated_at = clock_timestamp(),
-       refusals = case when %(refused)s = 0 then b.refusals else (
--- include: _kept_refusals
-           ) end
- where b.id = %(id)s and b.owner = %(owner)s and b.status = 'running'
-returning b.id
 
 -- name: _kept_refusals
 -- The first hundred refusals, with new ones at the end.

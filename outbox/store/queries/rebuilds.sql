@@ -44,7 +44,7 @@ returning id
 
 -- name: _rebuild
 -- The columns of a rebuild.
-id, target, old_index, new_index, mapping, step, status, cursor, total, written, refused, refusals, started_by,
+id, target, old_index, new_index, mapping, step, status, total, written, refused, refusals, started_by,
 reason, owner, lease_until > clock_timestamp() as held, started_at, updated_at, swapped_at, finished_at, error,
 mirrors, revision, broken, options, verification_id
 
@@ -100,14 +100,6 @@ update search_outbox_rebuilds
  where id = %(id)s and owner = %(owner)s and step = %(from_step)s and status = %(from_status)s
 returning
 -- include: _rebuild
-
--- name: wrote_page
--- One page of the backfill is in the new index: where the next one begins. No row: it is no longer ours to write.
-update search_outbox_rebuilds
-   set cursor = %(cursor)s::json, written = written + %(written)s, lease_until = clock_timestamp() + %(lease)s,
-       updated_at = clock_timestamp()
- where id = %(id)s and owner = %(owner)s and status = 'running'
-returning refused
 
 -- name: gather
 -- What the parts of the backfill have written so far, all together. No row: it is no longer ours to write.

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,8 @@ KEY = Key("article", "1")
 
 def copying(table: Table, sink: MemorySink, old_seconds: float = 30.0, pace: JobPace | None = None) -> Copier:
     naming = Naming(True, lambda _: "index")
-    made = Copier(table, sink, naming, naming.index_of, Book(table.calls), pace or JobPace(0), old_seconds=old_seconds)
+    source: Any = table
+    made = Copier(source, sink, naming, naming.index_of, Book(table.calls), pace or JobPace(0), old_seconds=old_seconds)
     if isinstance(sink, Slow | Scripted):
         made.clock, made.rest = sink.time, sink.time.passes
     return made
@@ -141,8 +143,8 @@ def texts(sink: Slow) -> dict[str, str]:
 
 def test_a_version_is_drawn_before_each_page_is_read() -> None:
     table, sink = Table({"1": "one", "2": "two"}), Slow()
-    found = list(copying(table, sink).pages(["article"], None))
-    assert [(cursor["after"], written.count) for cursor, written in found] == [("2", 2)]
+    found = list(copying(table, sink).part("article", None, None))
+    assert [(last, written.count) for last, written in found] == [("2", 2)]
     assert table.calls == ["draw", "read", "draw", "read"]
     assert {version for version, _ in sink.documents.values()} == {1}
 
@@ -151,7 +153,7 @@ def test_what_took_long_to_be_written_is_read_again_and_what_is_gone_by_then_is_
     """Its delete came and was forgotten before our write: nobody else would remove it."""
     table, sink = Table({"1": "one", "2": "two"}), Slow(seconds=[31.0])
     sink.meanwhile.append(lambda: (table.rows.pop("2"), table.rows.update({"1": "newer"})))
-    ((_, written),) = copying(table, sink).pages(["article"], None)
+    ((_, written),) = copying(table, sink).part("article", None, None)
     assert texts(sink) == {"article:1": "newer"}
     assert written.count == 2
     assert len(sink.tombstones) == 1
@@ -159,14 +161,14 @@ def test_what_took_long_to_be_written_is_read_again_and_what_is_gone_by_then_is_
 
 def test_an_index_that_remembers_deletes_for_days_needs_no_second_read() -> None:
     table, sink = Table({"1": "one"}), Slow(seconds=[31.0])
-    list(copying(table, sink, float("inf")).pages(["article"], None))
+    list(copying(table, sink, float("inf")).part("article", None, None))
     assert table.calls.count("read") == 2
 
 
 def test_a_higher_version_is_met_with_a_new_draw_and_one_that_was_never_given_out_moves_the_sequence_on() -> None:
     table, sink = Table({"1": "one", "2": "two", "3": "three"}), Slow()
     sink.documents = {("index", "article:1"): (2, b"colleague"), ("index", "article:2"): (900, b"before a restore")}
-    ((_, written),) = copying(table, sink).pages(["article"], None)
+    ((_, written),) = copying(table, sink).part("article", None, None)
     assert written.count == 3
     assert texts(sink) == {"article:1": "one", "article:2": "two", "article:3": "three"}
     assert "raise to 900" in table.calls
@@ -180,14 +182,14 @@ def test_a_document_is_newer_only_if_it_is_refused_under_a_number_drawn_after_it
     table = Table({"1": "one"})
     sink = Scripted(replies=[Stale(900), Stale(950)], meanwhile=[lambda: table.raise_version(900)])
     sink.meanwhile.append(lambda: table.raise_version(950))
-    ((_, written),) = copying(table, sink).pages(["article"], None)
+    ((_, written),) = copying(table, sink).part("article", None, None)
     assert (written.newer, written.count, written.refusals) == (1, 0, [])
     assert sink.versions == [1, 901]
 
 
 def test_a_document_that_meets_a_version_ahead_each_time_is_refused_and_never_counted_as_newer() -> None:
     table, sink = Table({"1": "one"}), Scripted(replies=[Stale(900), Stale(1900), Stale(2900)])
-    ((_, written),) = copying(table, sink).pages(["article"], None)
+    ((_, written),) = copying(table, sink).part("article", None, None)
     assert (written.newer, written.count) == (0, 0)
     assert [refusal.id for refusal in written.refusals] == ["article:1"]
     assert "had not given out" in written.refusals[0].error
@@ -197,18 +199,18 @@ def test_a_document_that_meets_a_version_ahead_each_time_is_refused_and_never_co
 def test_a_document_that_meets_a_version_ahead_and_then_a_colleagues_is_newer() -> None:
     table = Table({"1": "one"})
     sink = Scripted(replies=[Stale(900), Stale(902)], meanwhile=[lambda: None, lambda: table.raise_version(902)])
-    ((_, written),) = copying(table, sink).pages(["article"], None)
+    ((_, written),) = copying(table, sink).part("article", None, None)
     assert (written.newer, written.refusals) == (1, [])
 
 
 def test_what_was_written_too_late_three_times_is_refused_and_not_done() -> None:
     """Each time its delete may have been forgotten before the write: what is there may be back from the dead."""
     table, sink = Table({"1": "one"}), Slow(seconds=[31.0, 31.0, 31.0])
-    ((_, written),) = copying(table, sink).pages(["article"], None)
+    ((_, written),) = copying(table, sink).part("article", None, None)
     assert written.count == 0
     assert "30 s" in written.refusals[0].error
     table, sink = Table({"1": "one"}), Slow(seconds=[31.0, 31.0])
-    ((_, written),) = copying(table, sink).pages(["article"], None)
+    ((_, written),) = copying(table, sink).part("article", None, None)
     assert (written.count, written.refusals) == (1, [])
 
 
@@ -229,7 +231,7 @@ def test_a_place_is_noted_before_the_write_and_every_other_is_left_after_it_unde
     made, book, table = placed(sink := Slow(), "new", clears=clears)
     sink.meanwhile.append(lambda: table.calls.append("written"))
     book.rows[KEY, False, "old"] = 7
-    list(made.pages(["article"], None))
+    list(made.part("article", None, None))
     assert table.calls == ["draw", "read", "note", "written", "of", "draw", "read"]
     assert book.rows == {(KEY, False, "old"): 7, (KEY, False, "new"): 11}
     assert [(a.version, a.routing, a.body) for a in sink.actions] == [(11, "new", b"one"), (7, "old", None)]
@@ -240,7 +242,7 @@ def test_who_wrote_late_leaves_the_place_that_a_colleague_has_moved_from() -> No
     """The colleague drew later, and noted another place: the highest number stays."""
     made, book, _ = placed(sink := Slow(), "old")
     sink.meanwhile.append(lambda: book.rows.update({(KEY, False, "new"): 12}))
-    list(made.pages(["article"], None))
+    list(made.part("article", None, None))
     assert [(a.version, a.routing, a.body) for a in sink.actions] == [(11, "old", b"one"), (11, "old", None)]
     assert book.cleared == [NotedPlace(KEY, False, "old", 11)]
 
@@ -248,7 +250,7 @@ def test_who_wrote_late_leaves_the_place_that_a_colleague_has_moved_from() -> No
 def test_one_that_is_gone_at_the_second_read_is_removed_from_every_place_and_keeps_none() -> None:
     made, book, table = placed(sink := Slow(seconds=[31.0]), "here")
     sink.meanwhile.append(lambda: table.rows.pop("1"))
-    list(made.pages(["article"], None))
+    list(made.part("article", None, None))
     assert sink.documents == {}
     assert {(place.gone, place.routing) for place in book.cleared} == {(False, "here"), (True, "")}
     assert book.rows[KEY, True, ""] > book.rows[KEY, False, "here"]
@@ -258,7 +260,7 @@ def test_what_is_refused_stays_where_it_was() -> None:
     refused = Failure(Reason.DETERMINISTIC, "no such field")
     made, book, _ = placed(Slow(refuse=lambda action: refused if action.body else None), "new")
     book.rows[KEY, False, "old"] = 7
-    ((_, written),) = made.pages(["article"], None)
+    ((_, written),) = made.part("article", None, None)
     assert [refusal.error for refusal in written.refusals] == ["no such field"]
     assert book.cleared == []
 
@@ -274,13 +276,13 @@ def test_a_server_that_is_down_is_waited_for_until_a_limit() -> None:
             sink.away = None
 
     made.alive = waits
-    ((_, written),) = made.pages(["article"], None)
+    ((_, written),) = made.part("article", None, None)
     assert (written.count, len(alive)) == (1, 3)
     sink.away = Failure(Reason.CONNECT, "no route")
     began = sink.time()
     made.alive = lambda: None
     with pytest.raises(ElasticsearchDown, match="no route"):
-        list(made.pages(["article"], None))
+        list(made.part("article", None, None))
     assert sink.time() - began >= PATIENCE_SECONDS
 
 
@@ -322,7 +324,7 @@ def one_a_page(monkeypatch: pytest.MonkeyPatch) -> Table:
 
 def test_a_page_that_is_written_before_the_one_in_front_of_it_is_reported_after_it(one_a_page: Table) -> None:
     sink = Gates(after={"article:1": "article:2", "article:3": "article:4"})
-    told = [cursor["after"] for cursor, _ in copying(one_a_page, sink).pages(["article"], None)]
+    told = [last for last, _ in copying(one_a_page, sink).part("article", None, None)]
     assert told == ["1", "2", "3", "4", "5"]
     assert sink.order[:2] == ["article:2", "article:1"]
 
@@ -332,12 +334,12 @@ def test_a_page_that_fails_is_where_it_ends_though_the_next_one_is_written(one_a
     sink = Gates(after={"article:2": "article:3"}, fails={"article:2": Failure(Reason.ES_BLOCKED, "read only")})
     told: list[str] = []
     with pytest.raises(SecondIndexLost):
-        told.extend(cursor["after"] for cursor, _ in copying(one_a_page, sink).pages(["article"], None))
+        told.extend(last for last, _ in copying(one_a_page, sink).part("article", None, None))
     assert told == ["1"]
     assert "article:3" in sink.order
     sink = Gates(documents=sink.documents)
-    rest = copying(one_a_page, sink).pages(["article"], {"type": "article", "after": "1"})
-    assert [(cursor["after"], written.count) for cursor, written in rest] == [("2", 1), ("3", 1), ("4", 1), ("5", 1)]
+    rest = copying(one_a_page, sink).part("article", "1", None)
+    assert [(last, written.count) for last, written in rest] == [("2", 1), ("3", 1), ("4", 1), ("5", 1)]
     assert len(sink.documents) == 5
 
 
@@ -347,14 +349,14 @@ def test_who_stops_it_waits_neither_for_a_server_that_is_down_nor_for_the_pace(o
     made = copying(one_a_page, sink, pace=(pace := JobPace(0.0)))
     waiting, resting = threading.Event(), threading.Event()
     made.alive = waiting.set
-    pages = made.pages(["article"], None)
+    pages = made.part("article", None, None)
     next(pages)
     assert waiting.wait(10)
     began = time.monotonic()
     pages.close()
     assert time.monotonic() - began < 5
     pace.rate, pace.rest = 0.001, lambda seconds: (resting.set(), made.ending.wait(seconds))  # 1,000 s per page
-    pages = made.pages(["article"], {"type": "article", "after": "3"})
+    pages = made.part("article", "3", None)
     next(pages)
     assert resting.wait(10)
     pages.close()
@@ -365,7 +367,7 @@ def test_who_stops_it_waits_neither_for_a_server_that_is_down_nor_for_the_pace(o
 def test_a_page_is_read_when_the_share_of_time_of_the_one_before_is_over(one_a_page: Table) -> None:
     """And so no page more than the rate allows is on its way, nor grows old meanwhile."""
     pace = JobPace(0.5, clock=lambda: 0.0, rest=lambda seconds: one_a_page.calls.append(f"rest {seconds:g}"))
-    list(copying(one_a_page, Gates(), pace=pace).pages(["article"], {"type": "article", "after": "3"}))
+    list(copying(one_a_page, Gates(), pace=pace).part("article", "3", None))
     assert one_a_page.calls == ["draw", "read", "rest 1", "draw", "read", "rest 3", "draw", "read"]
 
 

@@ -19,6 +19,7 @@ JOB = PartJob("verification", 7, 0.0, 1, "alice")
 def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalProcesses]:
     """Every process ends without a word."""
     monkeypatch.setattr(part_processes, "ENTRY", "no_such_module")
+    monkeypatch.setattr(part_processes, "CHECK_SECONDS", 0)
     engine = LocalProcesses({}, 1)
     table: Any = SimpleNamespace(numbers=lambda: [1], free=lambda owners: None)
     engine.start(JOB, table)

@@ -2,7 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -57,8 +57,8 @@ class Parts:
 
 def copying(parts: Parts, stop: threading.Event, rows: dict[str, str]) -> tuple[PartCopy, MemorySink]:
     sink, naming = MemorySink(), Naming(True, lambda _: "index")
-    copier = Copier(Table(rows), sink, naming, naming.index_of, Book([]), JobPace(0))
-    return PartCopy(parts, copier, lambda _: None, stop), sink
+    copier = Copier(cast(Any, Table(rows)), sink, naming, naming.index_of, Book([]), JobPace(0))
+    return PartCopy(cast(Any, parts), copier, lambda _: None, stop), sink
 
 
 ROWS = dict.fromkeys("abcdef", "{}")
@@ -67,7 +67,7 @@ ROWS = dict.fromkeys("abcdef", "{}")
 def test_parts_are_copied_in_turn_each_from_its_cursor_to_its_end() -> None:
     parts, stop = Parts([part(1, None, "b"), part(2, "b", "e", cursor="c"), part(3, "e", None)]), threading.Event()
     copy, _ = copying(parts, stop, ROWS)
-    assert PartWorker(parts, copy, stop).run() == 3
+    assert PartWorker(cast(Any, parts), copy, stop).run() == 3
     assert parts.pages == [(1, "b", 2), (2, "e", 2), (3, "f", 1)]
     assert (parts.done, parts.let_go_of) == ([1, 2, 3], 1)
 
@@ -78,7 +78,7 @@ def test_one_that_is_to_stop_finishes_no_part_and_gives_back_what_it_holds() -> 
     stop.set()
     with pytest.raises(PartStopped):
         copy(part(1))
-    assert PartWorker(parts, copy, stop).run() == 0
+    assert PartWorker(cast(Any, parts), copy, stop).run() == 0
     assert (parts.done, parts.let_go_of, len(parts.open)) == ([], 1, 2)
 
 
@@ -87,7 +87,7 @@ def test_a_part_that_was_taken_over_is_left_alone_and_the_next_is_taken() -> Non
     copy, _ = copying(parts, stop, ROWS)
     with pytest.raises(PartLost):
         copy(part(1))
-    assert PartWorker(parts, copy, stop).run() == 0
+    assert PartWorker(cast(Any, parts), copy, stop).run() == 0
     assert parts.open == []
 
 
@@ -101,7 +101,7 @@ def test_the_lease_is_renewed_while_a_page_takes_long_and_an_outage_in_between_d
                 return
             threading.Event().wait(0.01)
 
-    assert PartWorker(parts, slow, renew_seconds=0.01).run() == 1
+    assert PartWorker(cast(Any, parts), slow, renew_seconds=0.01).run() == 1
     assert seen.is_set()
 
 
