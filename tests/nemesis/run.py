@@ -37,7 +37,7 @@ from tests.nemesis.verdict import ONCE, least_bites
 from tests.nemesis.watch import Watch
 from tests.nemesis.worker_faults import WorkerFaults
 
-LONGER_SECONDS = 150.0  # so much longer a run may take until everything has bitten; a long one a sixth of its time
+LONGER_SECONDS = 300.0  # so much longer a run may take until everything has bitten; a long one a sixth of its time
 DRAIN_SECONDS = 600.0
 TRIES_AT_THE_END = 20
 CODA_SECONDS = 4.0
@@ -182,6 +182,7 @@ class Run:
     def _calm(self, act: PlannedAct) -> AbstractContextManager[None]:
         if act.lane != "people":
             return self._quiet.act()
+        self.people.hurried = not act.in_quiet
         return self._quiet.window() if act.in_quiet else nullcontext()
 
     def _act(self, act: PlannedAct) -> tuple[str, Bite]:
