@@ -72,6 +72,7 @@ class Run:
     def run(self) -> None:
         """Leaves about.json and the raw history in the folder."""
         began = time.monotonic()
+        self.notes["commit"] = commit()  # now: in half an hour the checkout may have another one
         self.folder.mkdir(parents=True, exist_ok=True)
         self.history = ActHistory(self.folder)
         self.say(f"{self.recipe.name}: {self.recipe}")
@@ -300,7 +301,7 @@ class Run:
             "kinds": [kind for deck in self.decks.values() for kind in dict.fromkeys(deck)],
             "minutes": round(self.seconds / 60, 2),
             "rate": self.rate,
-            "commit": commit(),
+            "commit": self.notes["commit"],
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "clock": how(),
