@@ -19,7 +19,7 @@ def test_two_minutes_of_the_wide_world_lose_nothing_and_every_fault_bites(tmp_pa
     wide = ["scripts/nemesis", "--wide", "--source", "table", "--minutes", MINUTES, "--seed", SEED]
     command = [*wide, "--json", "--out", str(tmp_path / "history")]
     done = subprocess.run(
-        command, check=False, cwd=ROOT, env=clean_environment({}), text=True, capture_output=True, timeout=600
+        command, check=False, cwd=ROOT, env=clean_environment({}), text=True, capture_output=True, timeout=900
     )
     print(f"{' '.join(wide)}\n{done.stderr[-3000:]}")  # pytest shows it where the test fails
     verdict = json.loads(done.stdout)

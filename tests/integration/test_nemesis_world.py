@@ -27,3 +27,13 @@ def test_all_parts_together_make_one_view_and_are_attached(queue: EventTable, ki
     tables = {table for part in PARTS.values() for table, _, _ in part.attached}
     assert triggers >= len(tables)
     assert queue.value("select count(*) from search_documents") == 0
+
+
+def test_what_is_replicated_is_noted_too_although_it_is_written_without_a_search_path(queue: EventTable) -> None:
+    queue.connection.execute(STEPS)
+    make_tables(queue.connection, Recipe(frozenset({"carts"}), "wide"))
+    queue.connection.execute("set search_path = ''")
+    queue.connection.execute(
+        "insert into public.search_outbox_events (entity_type, entity_id, op) values ('cart', 'q1', 'refresh')"
+    )
+    assert queue.value("select count(*) from public.recorded_refreshes") == 1

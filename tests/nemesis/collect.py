@@ -27,13 +27,14 @@ TABLES: dict[str, LiteralString] = {
     "replays": "select * from search_outbox_replays",
 }
 # In the form of the ledger: what daemons wrote, which nobody has committed beside them. Of a type that the view keeps a
-# delete, of an attached row or of a repair, means what a refresh means.
+# delete, of an attached row or of a repair, means what a refresh means. A replicated database may have noted one twice:
+# where it was written, and where it was copied to.
 OWED: LiteralString = (
     "select id, entity_type, entity_id, case when asks then 'refresh' else op end as op,"
     " case when asks then 0 else version end as version, payload, extract(epoch from at)::float8 as at"
-    " from recorded_refreshes, lateral (select op = 'delete' and (is_attached(entity_type) or exists ("
-    "select from search_outbox_entity_types t where t.entity_type = recorded_refreshes.entity_type and kept_by = 'view'"
-    ")) as asks) means order by at"
+    " from (select distinct on (id) * from recorded_refreshes order by id, at) as found, lateral ("
+    "select op = 'delete' and (is_attached(entity_type) or exists (select from search_outbox_entity_types t"
+    " where t.entity_type = found.entity_type and kept_by = 'view')) as asks) means order by at"
 )
 MOST_DOCUMENTS = 10_000  # that one search returns
 

@@ -172,11 +172,15 @@ class FailoverFaults:
         ground = self._ground
         ground.await_replica()
         raised = int(ground.value(RAISED))
-        ground.prepare_switch()
-        self._stop.wait(1.0 + act.size)
-        with self._producer.held():
-            ground.close()
-            behind = ground.switch()
+        try:
+            ground.prepare_switch()
+            self._stop.wait(1.0 + act.size)
+            with self._producer.held():
+                ground.close()
+                behind = ground.switch()
+        except Exception:
+            ground.undo_switch()
+            raise
         late = self._await_raise(raised)
         self._rebuild(ground.standby)
         version = behind.get("public.search_outbox_version", 0)

@@ -257,6 +257,18 @@ class FailoverGround(Ground):
             row = connection.execute(COPIED).fetchone()
         return bool(row and row[0])
 
+    def undo_switch(self) -> None:
+        """One that failed half way: the primary takes writes, and has its streaming replica again."""
+        for place in (self.standby, self.primary):
+            self.links[place].heal()
+        self.nodes[self.standby].wipe()
+        with self.on(self.primary) as connection:
+            connection.execute("alter system reset default_transaction_read_only")
+            connection.execute("select pg_reload_conf()")
+            connection.execute("drop publication if exists switch")
+            connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+        self.rebuild(self.standby)
+
     def close(self) -> None:
         """The primary takes no writes any more, and ends who could."""
         with self.on(self.primary) as connection:

@@ -21,6 +21,7 @@ from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
 from tests.nemesis.schedule import PlannedAct
 
 PATIENCE_SECONDS = 45.0
+UNHURRIED_SECONDS = 90.0  # in a quiet window
 MAPPING = {
     "properties": {
         "title": {"type": "text"},
@@ -50,6 +51,7 @@ class People:
     stop: threading.Event
     patience: float = PATIENCE_SECONDS
     compared: str | None = None  # the entity type; left out: all
+    hurried: bool = True
     said: list[Said] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -76,7 +78,8 @@ class People:
             argv, env=env, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         try:
-            out, err = process.communicate(timeout=patience or self.patience)
+            usual = self.patience if self.hurried else max(self.patience, UNHURRIED_SECONDS)
+            out, err = process.communicate(timeout=patience or usual)
             said = Said(arguments, process.returncode, out, err)
         except subprocess.TimeoutExpired:
             process.kill()

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-QUIET_SECONDS = 30.0
-LULL_SECONDS = 40.0  # until what was under way is over; a restart of Elasticsearch takes half of it
+QUIET_SECONDS = 60.0
+LULL_SECONDS = 90.0  # until what was under way is over: on a busy machine Elasticsearch takes 60 s to be back
 
 
 class Quiet:

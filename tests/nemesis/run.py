@@ -37,7 +37,7 @@ from tests.nemesis.verdict import ONCE, least_bites
 from tests.nemesis.watch import Watch
 from tests.nemesis.worker_faults import WorkerFaults
 
-LONGER_SECONDS = 150.0  # so much longer a run may take until everything has bitten; a long one a sixth of its time
+LONGER_SECONDS = 300.0  # so much longer a run may take until everything has bitten; a long one a sixth of its time
 DRAIN_SECONDS = 600.0
 TRIES_AT_THE_END = 20
 CODA_SECONDS = 4.0
@@ -72,6 +72,7 @@ class Run:
     def run(self) -> None:
         """Leaves about.json and the raw history in the folder."""
         began = time.monotonic()
+        self.notes["commit"] = commit()  # now: in half an hour the checkout may have another one
         self.folder.mkdir(parents=True, exist_ok=True)
         self.history = ActHistory(self.folder)
         self.say(f"{self.recipe.name}: {self.recipe}")
@@ -182,6 +183,7 @@ class Run:
     def _calm(self, act: PlannedAct) -> AbstractContextManager[None]:
         if act.lane != "people":
             return self._quiet.act()
+        self.people.hurried = not act.in_quiet
         return self._quiet.window() if act.in_quiet else nullcontext()
 
     def _act(self, act: PlannedAct) -> tuple[str, Bite]:
@@ -299,7 +301,7 @@ class Run:
             "kinds": [kind for deck in self.decks.values() for kind in dict.fromkeys(deck)],
             "minutes": round(self.seconds / 60, 2),
             "rate": self.rate,
-            "commit": commit(),
+            "commit": self.notes["commit"],
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "clock": how(),

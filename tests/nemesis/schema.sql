@@ -9,9 +9,10 @@ create table recorded_refreshes (id uuid, entity_type text, entity_id text, op t
                                  at timestamptz default clock_timestamp());
 create function record_refresh() returns trigger language plpgsql as $fn$
 begin
-    insert into recorded_refreshes values (new.id, new.entity_type, new.entity_id, new.op,
-                                           case when new.op in ('upsert', 'delete') then new.event_version else 0 end,
-                                           new.payload);
+    -- By its whole name: a replicated row is inserted without a search path.
+    insert into public.recorded_refreshes
+    values (new.id, new.entity_type, new.entity_id, new.op,
+            case when new.op in ('upsert', 'delete') then new.event_version else 0 end, new.payload);
     return null;
 end
 $fn$;
