@@ -6,10 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.opensearch import EmbeddedOpenSearch
@@ -267,12 +265,3 @@ class Cluster:
 
     def named(self, name: str) -> _Clustered:
         return next(node for node in self.nodes if node.name == name)
-
-
-def wait(look: Any, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not look():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
