@@ -8,22 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, LiteralString
 
-from tests.nemesis.joined import Change, Connection, text
-
-# Only a first transaction waits for rows: a second one skips what is locked.
-Values = Callable[[str, random.Random], dict[str, Any]]
-
-
-def doing(values: Values, *statements: LiteralString) -> Change:
-    def change(connection: Connection, subject: str, dice: random.Random) -> Sequence[str]:
-        given = {"id": subject, "text": text(dice), "number": dice.randrange(1_000_000), **values(subject, dice)}
-        for statement in statements:
-            connection.execute(statement, {name: given[name] for name in given if f"%({name})s" in statement})
-        return []
-
-    return change
+from tests.nemesis.joined import Change, Connection, doing, text
 
 
 def one_of(letter: str, hot: int, many: int) -> Callable[[random.Random], str]:
@@ -53,16 +41,16 @@ def _team_values(team: str, dice: random.Random) -> dict[str, Any]:
     return {"tenant": f"tenant {dice.randrange(12)}", "ticket": f"k{dice.randrange(TICKETS)}"}
 
 
-_team = doing(_team_values, "update nemesis_teams set name = %(text)s where id = %(id)s")
-_move_team = doing(_team_values, "update nemesis_teams set tenant = %(tenant)s where id = %(id)s")
-_close = doing(_team_values, "update nemesis_teams set closed = not closed where id = %(id)s")
-_file = doing(
-    _team_values,
+_to_team = partial(doing, values=_team_values)
+_team = _to_team("update nemesis_teams set name = %(text)s where id = %(id)s")
+_move_team = _to_team("update nemesis_teams set tenant = %(tenant)s where id = %(id)s")
+_close = _to_team("update nemesis_teams set closed = not closed where id = %(id)s")
+_file = _to_team(
     "insert into nemesis_tickets values (%(ticket)s, %(id)s, %(text)s, %(number)s) on conflict do nothing",
 )
-_hand_over = doing(_team_values, "update nemesis_tickets set team_id = %(id)s where id = " + FREE_TICKET)
-_retitle = doing(_team_values, "update nemesis_tickets set title = %(text)s where id = " + FREE_TICKET)
-_drop_ticket = doing(_team_values, "delete from nemesis_tickets where id = " + FREE_TICKET)
+_hand_over = _to_team("update nemesis_tickets set team_id = %(id)s where id = " + FREE_TICKET)
+_retitle = _to_team("update nemesis_tickets set title = %(text)s where id = " + FREE_TICKET)
+_drop_ticket = _to_team("delete from nemesis_tickets where id = " + FREE_TICKET)
 TICKET_CHANGES: tuple[dict[Change, int], dict[Change, int]] = (
     {_team: 3, _move_team: 5, _close: 3},
     {_file: 6, _hand_over: 5, _retitle: 3, _drop_ticket: 2},
@@ -89,20 +77,14 @@ select 'cart', q.id, json_build_object(
 """
 
 
-def _no_values(cart: str, dice: random.Random) -> dict[str, Any]:
-    return {}
-
-
 _keep_cart = doing(
-    _no_values,
     "insert into nemesis_carts values (%(id)s, %(text)s, clock_timestamp(), null) on conflict (id) do update"
     " set title = excluded.title, changed_at = excluded.changed_at, deleted_at = null",
 )
-_hide = doing(_no_values, "update nemesis_carts set deleted_at = clock_timestamp() where id = %(id)s")
-_remove_cart = doing(_no_values, "delete from nemesis_carts where id = %(id)s")
-_add_item = doing(_no_values, "insert into nemesis_cart_items (cart_id, item) values (%(id)s, %(text)s)")
+_hide = doing("update nemesis_carts set deleted_at = clock_timestamp() where id = %(id)s")
+_remove_cart = doing("delete from nemesis_carts where id = %(id)s")
+_add_item = doing("insert into nemesis_cart_items (cart_id, item) values (%(id)s, %(text)s)")
 _remove_item = doing(
-    _no_values,
     "delete from nemesis_cart_items where n ="
     " (select n from nemesis_cart_items where cart_id = %(id)s order by n limit 1 for update skip locked)",
 )
@@ -145,18 +127,17 @@ def _parcel_values(parcel: str, dice: random.Random) -> dict[str, Any]:
     return {"other": f"r{dice.randrange(PARCELS)}", "new": new}
 
 
-_send = doing(
-    _parcel_values,
+_to_parcel = partial(doing, values=_parcel_values)
+_send = _to_parcel(
     "insert into nemesis_parcels values (%(id)s, %(text)s, %(number)s) on conflict (id) do update"
     " set title = excluded.title, revision = excluded.revision",
 )
-_lose = doing(_parcel_values, "delete from nemesis_parcels where id = %(id)s")
+_lose = _to_parcel("delete from nemesis_parcels where id = %(id)s")
 _FREE_PARCEL: LiteralString = "(select id from nemesis_parcels where id = %(other)s for update skip locked)"
-_stamp = doing(_parcel_values, "update nemesis_parcels set revision = %(number)s where id = " + _FREE_PARCEL)
-_lose_other = doing(_parcel_values, "delete from nemesis_parcels where id = " + _FREE_PARCEL)
+_stamp = _to_parcel("update nemesis_parcels set revision = %(number)s where id = " + _FREE_PARCEL)
+_lose_other = _to_parcel("delete from nemesis_parcels where id = " + _FREE_PARCEL)
 # To an id that no first transaction inserts, and so mostly to another partition.
-_renumber = doing(
-    _parcel_values,
+_renumber = _to_parcel(
     "update nemesis_parcels set id = %(new)s where id = "
     + _FREE_PARCEL
     + " and not exists (select from nemesis_parcels r where r.id = %(new)s)",
@@ -185,13 +166,13 @@ def _good_values(good: str, dice: random.Random) -> dict[str, Any]:
     return {"price": dice.choice((None, dice.randrange(1000))), "other": f"w{dice.randrange(GOODS)}"}
 
 
-_keep_good = doing(
-    _good_values,
+_to_good = partial(doing, values=_good_values)
+_keep_good = _to_good(
     "insert into nemesis_goods values (%(id)s, %(text)s, %(price)s, %(number)s) on conflict (id) do update"
     " set title = excluded.title, price = excluded.price",
 )
-_remove_good = doing(_good_values, "delete from nemesis_goods where id = %(id)s")
+_remove_good = _to_good("delete from nemesis_goods where id = %(id)s")
 _FREE_GOOD: LiteralString = "(select id from nemesis_goods where id = %(other)s for update skip locked)"
-_price = doing(_good_values, "update nemesis_goods set price = %(price)s where id = " + _FREE_GOOD)
-_stock = doing(_good_values, "update nemesis_goods set stock = %(number)s where id = " + _FREE_GOOD)
+_price = _to_good("update nemesis_goods set price = %(price)s where id = " + _FREE_GOOD)
+_stock = _to_good("update nemesis_goods set stock = %(number)s where id = " + _FREE_GOOD)
 GOOD_CHANGES: tuple[dict[Change, int], dict[Change, int]] = ({_keep_good: 8, _remove_good: 3}, {_price: 4, _stock: 4})

@@ -11,10 +11,11 @@ from typing import Any
 
 from tests.nemesis.bite import Bite
 from tests.nemesis.cluster_ground import ClusterGround
-from tests.nemesis.cluster_nodes import NODES, wait
+from tests.nemesis.cluster_nodes import NODES
 from tests.nemesis.gang import Gang
 from tests.nemesis.ground import ELASTIC_DOWN, INDEX
 from tests.nemesis.schedule import PlannedAct
+from tests.nemesis.waiting import wait
 
 NOTICED_SECONDS = 20.0
 SAID = ("sink.paused", "bulk.partial_failure", "sink.node_down", "batch.failed", "node.left_out")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
@@ -14,8 +13,9 @@ from labs.proxy import Proxy
 from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.search_server import EmbeddedSearch
 from outbox.embedded.server import remove_abandoned
-from tests.nemesis.cluster_nodes import NODES, Cluster, Network, wait
+from tests.nemesis.cluster_nodes import NODES, Cluster, Network
 from tests.nemesis.ground import ELASTIC_DOWN, INDEX, NEIGHBOUR, SHARDS, Ground
+from tests.nemesis.waiting import wait
 
 GREEN_SECONDS = 240.0
 
@@ -172,7 +172,7 @@ class ClusterGround(Ground):
                 self.elastic.options(request_timeout=5).cluster.reroute(retry_failed=True)
             return False
 
-        return wait(look, GREEN_SECONDS)
+        return bool(wait(look, GREEN_SECONDS))
 
     def mend(self) -> None:
         """Every node runs and hears the others."""
@@ -183,9 +183,7 @@ class ClusterGround(Ground):
 
     def start_elasticsearch(self) -> None:
         self.mend()
-        deadline = time.monotonic() + GREEN_SECONDS
-        while not self.await_green() and time.monotonic() < deadline:
-            time.sleep(0.2)
+        self.await_green()
 
     def node_folder(self, place: int) -> Path:
         return self.cluster.nodes[place].folder

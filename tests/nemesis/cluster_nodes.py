@@ -6,10 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.opensearch import EmbeddedOpenSearch
@@ -17,11 +15,11 @@ from outbox.embedded.process import Command, SupervisedProcess
 from outbox.embedded.products import ELASTICSEARCH, release_of
 from outbox.embedded.search_server import EmbeddedSearch
 from outbox.embedded.server_account import Account
+from tests.nemesis.small_disk import WATERMARKS, SmallDisk
 
 NODES = 3
 HTTP, TRANSPORT = 9200, 9300
 HEAP = "400m"
-DISK_MEGABYTES = 300
 # Dead and deaf nodes are found in seconds: a short run meets every fault.
 QUICK = {
     "cluster.fault_detection.follower_check.interval": "500ms",
@@ -33,11 +31,7 @@ QUICK = {
     "cluster.publish.timeout": "5s",
     # A node without a master answers no reads either: they would be old.
     "cluster.no_master_block": "all",
-    "cluster.routing.allocation.disk.threshold_enabled": True,
-    "cluster.routing.allocation.disk.watermark.low": "85%",
-    "cluster.routing.allocation.disk.watermark.high": "90%",
-    "cluster.routing.allocation.disk.watermark.flood_stage": "95%",
-    "cluster.info.update.interval": "10s",
+    **WATERMARKS,
     "http.max_content_length": "2mb",
 }
 
@@ -144,12 +138,13 @@ class Network:
             self.inside(n, "tc", "qdisc", "del", "dev", "eth0", "root", check=False)
 
 
-class _Clustered(EmbeddedSearch):
+class _Clustered(SmallDisk, EmbeddedSearch):
     """A node with a fixed address instead of loopback."""
 
     network: Network
     place: int
     ready_seconds = 600.0
+    megabytes = 300
 
     @property
     def url(self) -> str:
@@ -199,35 +194,6 @@ class _Clustered(EmbeddedSearch):
         root = Command(argv, command.cwd, command.env, command.stop_signal)
         self._process = SupervisedProcess(root, Account(os.geteuid(), os.getegid()), self.log)
 
-    @property
-    def disk(self) -> Path:
-        return self.folder / "data"
-
-    def mount(self) -> None:
-        self._account.share_folder(self.folder)
-        self._account.give_folder(self.disk)
-        options = f"size={DISK_MEGABYTES}m,mode=0700,uid={self._account.uid},gid={self._account.gid}"
-        run("mount", "-t", "tmpfs", "-o", options, "nemesis", str(self.disk))
-
-    def unmount(self) -> None:
-        run("umount", "-l", str(self.disk), check=False)
-
-    @contextlib.contextmanager
-    def full(self, share: float) -> Iterator[None]:
-        """Somebody else's file takes so much of the whole disk."""
-        file = self.disk / "ballast"
-        try:
-            with file.open("wb") as out, contextlib.suppress(OSError):
-                system = os.statvfs(self.disk)
-                left = int(system.f_bavail * system.f_frsize - (1 - share) * system.f_blocks * system.f_frsize)
-                for _ in range(max(0, left) >> 20):
-                    out.write(bytes(1 << 20))
-                if share >= 1:
-                    out.write(bytes(1 << 20))
-            yield
-        finally:
-            file.unlink(missing_ok=True)
-
 
 class ElasticsearchNode(_Clustered, EmbeddedElasticsearch):
     pass
@@ -267,12 +233,3 @@ class Cluster:
 
     def named(self, name: str) -> _Clustered:
         return next(node for node in self.nodes if node.name == name)
-
-
-def wait(look: Any, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not look():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True

@@ -10,21 +10,15 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from labs.collect import write
 from outbox.embedded.search_server import EmbeddedSearch
 from tests.nemesis import gaps
 from tests.nemesis.cluster_faults import ClusterFaults
 from tests.nemesis.cluster_ground import ClusterGround
-from tests.nemesis.cluster_nodes import wait
-from tests.nemesis.gang import Gang
 from tests.nemesis.ground import ELASTIC_DOWN
 from tests.nemesis.lanes import CLUSTER_DECKS
-from tests.nemesis.load import Producer
-from tests.nemesis.people import People
 from tests.nemesis.run import Run
-from tests.nemesis.server_faults import ServerFaults
+from tests.nemesis.waiting import wait
 from tests.nemesis.watch import Watch
-from tests.nemesis.worker_faults import WorkerFaults
 
 ALONE_SECONDS = 6.0  # that a primary takes writes which the other copy never gets
 
@@ -50,6 +44,7 @@ class ClusterRun(Run):
     DECKS: ClassVar[Mapping[str, Sequence[str]]] = CLUSTER_DECKS
     MINUTES_APART: ClassVar[float] = 8
     LONGER_SECONDS: ClassVar[float] = 400.0
+    WATCH: ClassVar[type[Watch]] = SureWatch
     ground: ClusterGround
 
     def _ground(self) -> ClusterGround:
@@ -57,14 +52,8 @@ class ClusterRun(Run):
         return ClusterGround(self.seed, self.release, self.recipe)
 
     def _build(self) -> None:
-        self.gang = Gang(self.ground, self.folder)
-        self.watch = SureWatch(self.ground, self.gang, self.folder)
-        self.people = People(self.ground, self.folder, self._end)
-        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, self.recipe)
-        self.servers = ServerFaults(self.ground, self.gang, self._end)
+        super()._build()
         self.servers.table |= ClusterFaults(self.ground, self.gang, self._end).table
-        self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)
-        self.notes["lane"] = self.lane
 
     def _heal(self) -> None:
         self.ground.mend()
@@ -137,11 +126,6 @@ class ClusterRun(Run):
                 self.ground.elastic.cluster.reroute(commands=[{"allocate_stale_primary": what}])
                 promoted += 1
         return promoted
-
-    def _leave(self) -> None:
-        truth = gaps.rows(self.ground)
-        super()._leave()
-        write(self.folder / "rows.ndjson", ({"_id": name, "digest": text} for name, text in truth.items()))
 
 
 def _shards_of(node: EmbeddedSearch, uuids: Collection[str]) -> list[Path]:

@@ -86,7 +86,6 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     told = "also write the tables into a page (without a name: docs/reliability.md)"
     parser.add_argument("--record", type=Path, metavar="PAGE", nargs="?", const=PAGE, help=told)
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
-    parser.add_argument("--markdown", action="store_true", help="print the tables of docs/reliability.md")
     asked = parser.parse_args(argv)
     _check(parser, asked)
     try:
@@ -159,8 +158,8 @@ def _judge(asked: argparse.Namespace, folder: Path) -> int:
     if asked.json:
         print(json.dumps({"about": found.about, **told}, indent=1))
     else:
-        print((report.markdown if asked.markdown else report.text)(judged, found.about))
-        if opinion and not asked.markdown:
+        print(report.text(judged, found.about))
+        if opinion:
             print(opinion)
     return judged.code or int(opinion is not None and not opinion.agrees)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import LiteralString
@@ -16,6 +15,7 @@ from tests.nemesis.failover_load import HeldProducer
 from tests.nemesis.gang import Gang
 from tests.nemesis.ground import DATABASE_DOWN
 from tests.nemesis.schedule import PlannedAct
+from tests.nemesis.waiting import wait
 
 BACK_SECONDS = 7.0  # that an old primary is back
 MEET_SECONDS = 20.0
@@ -91,15 +91,14 @@ class FailoverFaults:
 
     def _await_all_here(self) -> bool:
         """Every worker has worked on the new primary: who has never met it cannot tell them apart."""
-        deadline = time.monotonic() + MEET_SECONDS
         began = self._ground.value("select clock_timestamp()")
         query: LiteralString = "select distinct who from recorded_steps where at > %s and app = 'outbox-lanes'"
-        while time.monotonic() < deadline and not self._stop.is_set():
+
+        def met() -> bool:
             labels = {worker.label for worker in self._gang.workers() if worker.running}
-            if labels <= {str(who) for (who,) in self._ground.rows(query, [began])}:
-                return True
-            time.sleep(0.2)
-        return False
+            return labels <= {str(who) for (who,) in self._ground.rows(query, [began])}
+
+        return bool(wait(met, MEET_SECONDS, every=0.2, stop=self._stop))
 
     def _tempt(self, old: int, *, as_standby: bool) -> tuple[float, int]:
         """How long a worker was connected to it at most, and how many steps of events it has had there."""
@@ -157,13 +156,7 @@ class FailoverFaults:
         self._ground.await_replica()
 
     def _said(self, mark: dict[Path, int], within: float) -> int:
-        deadline = time.monotonic() + within
-        while time.monotonic() < deadline:
-            said = Counter(str(fact.get("event")) for fact in self._gang.since(mark))
-            if said["database.lost"]:
-                return said["database.lost"]
-            time.sleep(0.1)
-        return 0
+        return self._gang.noticed(mark, ("database.lost",), within).total()
 
     # The switch-over
 
@@ -189,11 +182,5 @@ class FailoverFaults:
 
     def _await_raise(self, before: int) -> float:
         began = time.monotonic()
-        while time.monotonic() - began < 75 and not self._stop.is_set():
-            try:
-                if int(self._ground.value(RAISED)) > before:
-                    return time.monotonic() - began
-            except DATABASE_DOWN:
-                pass
-            time.sleep(0.1)
-        return -1.0
+        raised = wait(lambda: self._ground.value(RAISED) > before, 75, stop=self._stop, excused=DATABASE_DOWN)
+        return time.monotonic() - began if raised else -1.0

@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, LiteralString
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from psycopg import sql
 from labs.proxy import Proxy
 from outbox.embedded import EmbeddedPostgres
 from tests.nemesis.ground import DATABASE_DOWN, Ground
+from tests.nemesis.waiting import wait
 
 DATABASE = "nemesis"
 PATIENCE_SECONDS = 60.0
@@ -192,7 +193,14 @@ class FailoverGround(Ground):
         stream = self.streams[self.primary]
         stream.heal()
         node.secret, node.copies = self.secret, stream.url(self.nodes[self.primary].url)
-        self._until(node.start, "a copy of the primary")
+        for left in (2, 1, 0):
+            try:
+                node.start()
+                break
+            except DATABASE_DOWN:
+                if not left:
+                    raise
+                time.sleep(1.0)
         self.links[place].heal()
 
     def is_streaming(self) -> bool:
@@ -201,29 +209,9 @@ class FailoverGround(Ground):
     def await_replica(self) -> None:
         self.wait(self.is_streaming, "a streaming replica")
 
-    def await_caught_up(self) -> None:
-        end = str(self.value("select pg_current_wal_insert_lsn()::text"))
-        query: LiteralString = "select exists (select from pg_stat_replication where replay_lsn >= %s::pg_lsn)"
-        self.wait(lambda: bool(self.value(query, [end])), "the replica to replay everything")
-
-    def wait(self, look: object, what: str) -> None:
-        assert callable(look)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not look():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {PATIENCE_SECONDS:g} s for {what}")
-            time.sleep(0.1)
-
-    def _until(self, work: object, what: str) -> None:
-        assert callable(work)
-        for left in (2, 1, 0):
-            try:
-                work()
-                return
-            except DATABASE_DOWN:
-                if not left:
-                    raise
-                time.sleep(1.0)
+    def wait(self, look: Callable[[], object], what: str) -> None:
+        if not wait(look, PATIENCE_SECONDS):
+            raise TimeoutError(f"waited {PATIENCE_SECONDS:g} s for {what}")
 
     # The switch-over
 

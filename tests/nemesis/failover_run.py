@@ -9,20 +9,14 @@ from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import ClassVar, LiteralString
 
-from labs.collect import write
 from tests.nemesis import gaps
 from tests.nemesis.bite import Bite
 from tests.nemesis.failover_faults import FailoverFaults
 from tests.nemesis.failover_ground import FailoverGround
 from tests.nemesis.failover_load import HeldProducer
-from tests.nemesis.gang import Gang
 from tests.nemesis.lanes import FAILOVER_DECKS
-from tests.nemesis.people import People
 from tests.nemesis.run import Run
 from tests.nemesis.schedule import PlannedAct
-from tests.nemesis.server_faults import ServerFaults
-from tests.nemesis.watch import Watch
-from tests.nemesis.worker_faults import WorkerFaults
 
 LAST_SECONDS = 4.0
 RENUMBERED: LiteralString = "select event_id::text, was, now from renumbered"
@@ -38,15 +32,10 @@ class FailoverRun(Run):
         return FailoverGround(self.seed, self.release, self.recipe)
 
     def _build(self) -> None:
-        self.gang = Gang(self.ground, self.folder)
-        self.watch = Watch(self.ground, self.gang, self.folder)
-        self.people = People(self.ground, self.folder, self._end)
-        self.producer = HeldProducer(self.ground, self.ledger, self.seed, self.rate, self.recipe)
-        self.failover = FailoverFaults(self.ground, self.gang, self.ledger, self.producer, self._end)
-        self.servers = ServerFaults(self.ground, self.gang, self._end)
+        super()._build()
+        self.producer = producer = HeldProducer(self.ground, self.ledger, self.seed, self.rate, self.recipe)
+        self.failover = FailoverFaults(self.ground, self.gang, self.ledger, producer, self._end)
         self.servers.table |= self.failover.table
-        self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)
-        self.notes["lane"] = self.lane
 
     def _act(self, act: PlannedAct) -> tuple[str, Bite]:
         with self.failover.starts if act.kind in self.workers.table else nullcontext():
@@ -77,9 +66,7 @@ class FailoverRun(Run):
         return lost
 
     def _leave(self) -> None:
-        truth = gaps.rows(self.ground)
         super()._leave()
-        write(self.folder / "rows.ndjson", ({"_id": name, "digest": text} for name, text in truth.items()))
         self._rewrite_ledger()
 
     def _rewrite_ledger(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from labs.worker import Worker, log_facts
 from outbox.embedded.process import free_port
 from tests.nemesis.ground import DATABASE_DOWN, Ground
 from tests.nemesis.schedule import WORKERS
+from tests.nemesis.waiting import wait
 
 LEASE_SECONDS = 3.0
 RETENTION_SECONDS = 15.0  # the prunes of people take what is five seconds old
@@ -117,12 +119,9 @@ class Gang:
         self.await_ready()
 
     def await_ready(self, within: float = 60.0) -> None:
-        deadline = time.monotonic() + within
         for worker in self.workers():
-            while worker.page("/healthz")[0] != 200:
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"{worker.label} does not answer:\n{worker.tail()}")
-                time.sleep(0.1)
+            if not wait(lambda worker=worker: worker.page("/healthz")[0] == 200, within):
+                raise RuntimeError(f"{worker.label} does not answer:\n{worker.tail()}")
 
     def revive(self) -> None:
         """Nobody is frozen, everybody runs."""
@@ -183,6 +182,15 @@ class Gang:
         for slot in self.slots.values():
             for log in slot.logs[-3:]:
                 yield from log_facts(log, mark.get(log, 0))
+
+    def noticed(self, mark: Mapping[Path, int], events: Collection[str], within: float) -> Counter[str]:
+        """What the workers said about it, waiting a little for the first word."""
+
+        def said() -> Counter[str]:
+            names = (str(fact.get("event")) for fact in self.since(mark))
+            return Counter(name for name in names if name in events)
+
+        return wait(said, within) or Counter()
 
     def total(self, metric: str) -> float:
         """Over the pages of all workers now, whatever the labels."""

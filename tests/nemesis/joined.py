@@ -53,21 +53,21 @@ select 'joined'::text as entity_type, p.id as entity_id,
 
 # Only an act's first transaction locks a parent, and children are locked only where nobody else has them: whoever waits
 # holds nothing that the other needs, and one thread with two transactions never waits for itself.
-KEEP = """
+KEEP: LiteralString = """
 insert into nemesis_parents (id, title, revision) values (%(id)s, %(text)s, %(number)s)
 on conflict (id) do update set title = excluded.title, revision = excluded.revision
 """
-REMOVE = "delete from nemesis_parents where id = %(id)s"
+REMOVE: LiteralString = "delete from nemesis_parents where id = %(id)s"
 FREE: dict[str, LiteralString] = {
     "note": "(select id from nemesis_notes where parent_id = %(id)s order by id limit 1 for update skip locked)",
     "tag": "(select id from nemesis_tags where parent_id = %(id)s order by id limit 1 for update skip locked)",
 }
-ADD_NOTE = "insert into nemesis_notes (parent_id, note) values (%(id)s, %(text)s)"
-ADD_TAG = "insert into nemesis_tags (parent_id, tag) values (%(id)s, %(text)s)"
-REMOVE_NOTE = "delete from nemesis_notes where id = " + FREE["note"]
-REMOVE_TAG = "delete from nemesis_tags where id = " + FREE["tag"]
-MOVE_NOTE = "update nemesis_notes set parent_id = %(other)s where id = " + FREE["note"]
-EMPTY_NOTES = """
+ADD_NOTE: LiteralString = "insert into nemesis_notes (parent_id, note) values (%(id)s, %(text)s)"
+ADD_TAG: LiteralString = "insert into nemesis_tags (parent_id, tag) values (%(id)s, %(text)s)"
+REMOVE_NOTE: LiteralString = "delete from nemesis_notes where id = " + FREE["note"]
+REMOVE_TAG: LiteralString = "delete from nemesis_tags where id = " + FREE["tag"]
+MOVE_NOTE: LiteralString = "update nemesis_notes set parent_id = %(other)s where id = " + FREE["note"]
+EMPTY_NOTES: LiteralString = """
 delete from nemesis_notes
  where id in (select id from nemesis_notes where parent_id = %(id)s for update skip locked)
 """
@@ -84,44 +84,30 @@ def followed(ids: Ids) -> list[str]:
     return [f"{KIND}:{ids.typed(f'p{n}')}" for n in (*range(HOT), *range(HOT, PARENTS, PARENTS // 12))]
 
 
-def keep(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
-    connection.execute(KEEP, {"id": parent, "text": text(dice), "number": dice.randrange(1_000_000)})
-    return [parent]
+Values = Callable[[str, random.Random], dict[str, Any]]
 
 
-def remove(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
-    """Its notes go too, or stay for the next parent of that name."""
-    connection.execute(REMOVE, {"id": parent})
-    if dice.random() < 0.5:
-        connection.execute(EMPTY_NOTES, {"id": parent})
-    return [parent]
+def doing(*statements: LiteralString, values: Values = lambda *_: {}, touches: Sequence[str] = ("id",)) -> Change:
+    """Statements about a subject, which is their `id`; `touches`: whose documents are others afterwards."""
+
+    def change(connection: Connection, subject: str, dice: random.Random) -> Sequence[str]:
+        given = {"id": subject, "text": text(dice), "number": dice.randrange(1_000_000), **values(subject, dice)}
+        for statement in statements:
+            connection.execute(statement, {name: given[name] for name in given if f"%({name})s" in statement})
+        return sorted({given[name] for name in touches})
+
+    return change
 
 
-def add_note(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
-    connection.execute(ADD_NOTE, {"id": parent, "text": text(dice)})
-    return [parent]
-
-
-def add_tag(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
-    connection.execute(ADD_TAG, {"id": parent, "text": f"tag {dice.randrange(1000)}"})
-    return [parent]
-
-
-def remove_child(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
-    connection.execute(dice.choice((REMOVE_NOTE, REMOVE_TAG)), {"id": parent})
-    return [parent]
-
-
-def move_note(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
-    """Two documents change by one row."""
-    other = name(dice)
-    connection.execute(MOVE_NOTE, {"id": parent, "other": other})
-    return sorted({parent, other})
+keep, add_note, add_tag, remove_note, remove_tag = map(doing, (KEEP, ADD_NOTE, ADD_TAG, REMOVE_NOTE, REMOVE_TAG))
+remove = doing(REMOVE)  # its notes stay for the next parent of that name
+remove_all = doing(REMOVE, EMPTY_NOTES)
+move_note = doing(MOVE_NOTE, values=lambda _, dice: {"other": name(dice)}, touches=("id", "other"))
 
 
 # What the first transaction of a pair may do, and the second, which must lock no parent; with their weights.
-FIRST: dict[Change, int] = {keep: 8, remove: 4, add_note: 5, remove_child: 3}
-SECOND: dict[Change, int] = {add_note: 8, add_tag: 4, remove_child: 6, move_note: 2}
+FIRST: dict[Change, int] = {keep: 16, remove: 4, remove_all: 4, add_note: 10, remove_note: 3, remove_tag: 3}
+SECOND: dict[Change, int] = {add_note: 8, add_tag: 4, remove_note: 3, remove_tag: 3, move_note: 2}
 
 
 @dataclass

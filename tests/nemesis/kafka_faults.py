@@ -16,6 +16,7 @@ from tests.nemesis.bite import Bite
 from tests.nemesis.gang import Gang, Slot
 from tests.nemesis.kafka_ground import KAFKA_DOWN, SESSION_SECONDS, KafkaGround
 from tests.nemesis.schedule import PlannedAct
+from tests.nemesis.waiting import wait
 from tests.nemesis.worker_faults import WorkerFaults
 
 TAKEOVER_SECONDS = SESSION_SECONDS + 5.0
@@ -96,14 +97,10 @@ class GroupFaults(WorkerFaults):
         return Bite(bool(partitions) and took is not None and code in (0, 3), told, {"partitions": len(partitions)})
 
     def _holding(self, slot: Slot) -> set[int]:
-        deadline = time.monotonic() + HELD_SECONDS
         assert slot.worker is not None
         if not slot.worker.running:  # it began while PostgreSQL was down, and left
             self._gang.start(slot)
-        while not (found := self._held(slot)) and time.monotonic() < deadline and slot.worker.running:
-            if self._stop.wait(0.1):
-                break
-        return found
+        return wait(lambda: self._held(slot), HELD_SECONDS, stop=self._stop) or set()
 
     def _held(self, slot: Slot) -> set[int]:
         facts = [fact for log in self._gang.logs() for fact in log_facts(log)]
@@ -111,8 +108,8 @@ class GroupFaults(WorkerFaults):
 
     def _takeover(self, slot: Slot, partitions: set[int], mark: dict[Path, int], at: float) -> float | None:
         """Seconds until the others had all of them; None: they had not."""
-        deadline = time.monotonic() + LOOK_SECONDS
-        while partitions and time.monotonic() < deadline:
+
+        def taken() -> float | None:
             first: dict[int, float] = {}
             for fact in self._gang.since(mark):
                 if fact.get("event") == "stream.assigned" and fact.get("worker") != slot.name:
@@ -120,10 +117,9 @@ class GroupFaults(WorkerFaults):
                     for number in partitions.intersection(fact["partitions"]):
                         if when >= at:
                             first[number] = min(when, first.get(number, when))
-            if first.keys() == partitions:
-                return max(first.values()) - at
-            time.sleep(0.2)
-        return None
+            return max(first.values()) - at if first.keys() == partitions else None
+
+        return wait(taken, LOOK_SECONDS, every=0.2) if partitions else None
 
 
 def _taken(how: str, partitions: set[int], took: float | None, at: float) -> Bite:
@@ -227,15 +223,7 @@ class StreamFaults:
         return Bite(still and missed > 0 and went_on, told, {"events": missed})
 
     def _went_on(self, stood: int) -> bool:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                if sum(self._ground.ends().values()) > stood:
-                    return True
-            except KAFKA_DOWN:
-                pass
-            time.sleep(0.2)
-        return False
+        return bool(wait(lambda: sum(self._ground.ends().values()) > stood, 60, every=0.2, excused=KAFKA_DOWN))
 
     def heal(self) -> None:
         for broker in self._ground.kafka.brokers:

@@ -13,16 +13,12 @@ from labs.experiment import CheckResult
 from labs.invariants import (
     clean_exits,
     converged,
-    made_up,
     no_document_in_logs,
     nothing_deleted_is_back,
     nothing_left_leased,
     nothing_made_up,
-    resurrected,
     versions_never_fall,
 )
-from labs.verdict import FAIL, INCONCLUSIVE, PASS
-from tests.nemesis import joined_documents
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import (
     audit_is_complete,
@@ -33,10 +29,9 @@ from tests.nemesis.invariants import (
     resources_are_bounded,
     verified,
 )
-from tests.nemesis.joined import REFRESH
 from tests.nemesis.joined_documents import as_the_view_says, in_one_place
 from tests.nemesis.schedule import KAFKA_KINDS
-from tests.nemesis.verdict import NemesisVerdict, bitten_by, kinds, numbered
+from tests.nemesis.verdict import NemesisVerdict, counted, decide, numbered
 
 BROKER_SECONDS = 9.0  # after a broker's absence its group has other things to do
 BROKERS = ("broker_kill", "broker_stop")
@@ -183,49 +178,11 @@ CHECKS: Sequence[tuple[str, Callable[[KafkaEvidence], CheckResult]]] = (
 
 
 def judge(found: KafkaEvidence) -> NemesisVerdict:
-    findings = [numbered(number, checked(check, found)) for number, check in CHECKS]
-    bitten = [bitten_by(found, kind) for kind in kinds(found, KAFKA_KINDS)]
-    broken = [finding.name for finding in findings if not finding.ok]
-    counts = _counts(found)
-    if nothing := _empty(found):
-        why = "; ".join([*(f"no {name} to check" for name in nothing), *(f"not held: {name}" for name in broken)])
-        return NemesisVerdict(INCONCLUSIVE, why, counts, bitten, findings)
-    if broken:
-        return NemesisVerdict(FAIL, f"broken: {', '.join(broken)}", counts, bitten, findings)
-    doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
-    if not found.about.get("backlog"):
-        doubts.append("nothing was open when it was healed, so no drain was seen")
-    doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
-    if doubts:
-        return NemesisVerdict(INCONCLUSIVE, "; ".join(doubts), counts, bitten, findings)
-    return NemesisVerdict(PASS, "every invariant held and every fault bit", counts, bitten, findings)
-
-
-def _empty(found: KafkaEvidence) -> list[str]:
-    there: dict[str, bool] = {
-        "ledger": bool(found.rows("ledger")),
-        "stored rows": bool(found.stored),
-        "documents": bool(found.documents),
-        **{f"{part} documents": bool(of) for part, of in joined_documents.by_part(found).items()},
-        "seen": any(line["changed"] for line in found.seen),
-        "takeovers": any(not beside for _, beside in found.takeovers),
-        "logs": any(log.stat().st_size for log in found.log_files),
-    }
-    return [name for name, some in there.items() if not some]
-
-
-def _counts(found: KafkaEvidence) -> dict[str, int]:
-    return {
-        "attempted": len(found.attempted) + int(found.about["refused_attempts"]),
-        "acknowledged": len(found.acknowledged),
-        "lost": len(lost(found)) + len(joined_documents.lost(found)),
-        "unexpected": sum(map(len, made_up(found))),
-        "stale": len(stale(found)) + len(joined_documents.stale(found)),
-        "resurrected": len(resurrected(found)) + len(joined_documents.back_again(found)),
-        "misplaced": len(joined_documents.misplaced(found)),
-        "takeovers": len(found.takeovers),
-        "duplicated": int(found.about["wire_again"]),
-        "recovered": len(found.recovered),
-        "refreshes": sum(entry.op == REFRESH for entry in found.committed),
-        "joined": len(found.joined | found.view.keys()),
-    }
+    judged = any(not beside for _, beside in found.takeovers)
+    return decide(
+        found,
+        [numbered(number, checked(check, found)) for number, check in CHECKS],
+        KAFKA_KINDS,
+        {"stored rows": bool(found.stored), "takeovers": judged},
+        {**counted(found, len(lost(found)), len(stale(found))), "takeovers": len(found.takeovers)},
+    )

@@ -7,16 +7,13 @@ import time
 from typing import Any, ClassVar, LiteralString
 
 from labs.collect import write
-from tests.nemesis.gang import Gang
 from tests.nemesis.ground import DATABASE_DOWN
 from tests.nemesis.kafka_faults import TAKEOVER_SECONDS, GroupFaults, StreamFaults
 from tests.nemesis.kafka_ground import KAFKA_DOWN, PARTITIONS, SESSION_SECONDS, KafkaGround
-from tests.nemesis.load import Producer
 from tests.nemesis.parts import PARTS
 from tests.nemesis.people import People
-from tests.nemesis.run import DRAIN_SECONDS, OPEN, Run
-from tests.nemesis.server_faults import ServerFaults
-from tests.nemesis.watch import Watch
+from tests.nemesis.run import OPEN, Run
+from tests.nemesis.waiting import wait
 
 STORED: LiteralString = (
     "select id, entity_type || ':' || entity_id as document, op, event_version, status, dead_reason,"
@@ -37,16 +34,13 @@ class KafkaRun(Run):
         return KafkaGround(self.seed, self.release, self.recipe)
 
     def _build(self) -> None:
-        self.gang = Gang(self.ground, self.folder)
-        self.watch = Watch(self.ground, self.gang, self.folder)
+        super()._build()
         # Of payloads PostgreSQL has only the exceptions.
         compared = next((PARTS[name].kinds[0] for name in self.recipe.parts), None)
         self.people = People(self.ground, self.folder, self._end, COMMAND_SECONDS, compared=compared)
-        self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.stream = StreamFaults(self.ground, self.gang, self._end)
         self.servers.table |= self.stream.table
         self.workers = GroupFaults(self.ground, self.gang, self.folder, self._end, self.stream)
-        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, self.recipe)
         self.notes |= {
             "source": "kafka",
             "partitions": PARTITIONS,
@@ -80,12 +74,7 @@ class KafkaRun(Run):
 
     def _await_empty(self) -> None:
         """What was committed is in the topic, the topic is read to its end, and no stored row waits."""
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while not self._is_empty():
-            if time.monotonic() > deadline:
-                self.problems.append(f"not drained within {DRAIN_SECONDS:g} s")
-                return
-            time.sleep(0.2)
+        super()._await_empty()
         self.notes.setdefault("failed_rows", self._failed())
 
     def _is_empty(self) -> bool:
@@ -102,10 +91,8 @@ class KafkaRun(Run):
     def _coda(self) -> None:
         """What is done leaves no step to count by; but every worker must be well by now."""
         self.watch.phase = "coda"
-        deadline = time.monotonic() + WELL_SECONDS
-        while (ill := self._ill()) and time.monotonic() < deadline:
-            time.sleep(0.5)
-        self.notes["ill_workers"] = ill
+        wait(lambda: not self._ill(), WELL_SECONDS, every=0.5)
+        self.notes["ill_workers"] = self._ill()
 
     def _ill(self) -> list[str]:
         return [worker.label for worker in self.gang.workers() if worker.page("/healthz")[0] != 200]

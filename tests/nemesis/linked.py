@@ -8,10 +8,9 @@ after its commit finds every book.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from typing import Any, LiteralString
 
-from tests.nemesis.joined import Change, Connection, text
+from tests.nemesis.joined import Change, doing
 
 KIND = "book"
 BOOKS, AUTHORS, HOUSES = 160, 80, 40
@@ -67,17 +66,13 @@ def name(dice: random.Random) -> str:
     return f"a{dice.randrange(AUTHORS)}"
 
 
-def _doing(statement: LiteralString) -> Change:
-    def change(connection: Connection, author: str, dice: random.Random) -> Sequence[str]:
-        values = {"id": author, "house": f"h{int(author[1:]) % HOUSES}", "book": f"b{dice.randrange(BOOKS)}"}
-        connection.execute(statement, {**values, "text": text(dice)})
-        return []
-
-    return change
+def _values(author: str, dice: random.Random) -> dict[str, Any]:
+    return {"house": f"h{int(author[1:]) % HOUSES}", "book": f"b{dice.randrange(BOOKS)}"}
 
 
-rename, rename_house, move_author, move_book, add_book, remove_book = map(
-    _doing, (RENAME, RENAME_HOUSE, MOVE_AUTHOR, MOVE_BOOK, ADD_BOOK, REMOVE_BOOK)
+rename, rename_house, move_author, move_book, add_book, remove_book = (
+    doing(statement, values=_values)
+    for statement in (RENAME, RENAME_HOUSE, MOVE_AUTHOR, MOVE_BOOK, ADD_BOOK, REMOVE_BOOK)
 )
 FIRST: dict[Change, int] = {rename: 4, rename_house: 6}
 SECOND: dict[Change, int] = {move_book: 5, move_author: 3, add_book: 3, remove_book: 2}

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from tests.nemesis.bite import Bite
 from tests.nemesis.gang import SETTINGS
 from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
 from tests.nemesis.schedule import PlannedAct
+from tests.nemesis.waiting import wait
 
 PATIENCE_SECONDS = 45.0
 UNHURRIED_SECONDS = 90.0  # in a quiet window
@@ -202,9 +202,7 @@ class People:
 
     def _wait_for(self, look: Callable[[], bool], seconds: float) -> None:
         """Nobody starts a rebuild on a server that is not there; nobody replays nothing."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self.stop.is_set() and not look():
-            time.sleep(0.2)
+        wait(look, seconds, every=0.2, stop=self.stop)
 
     def _any_failed(self) -> bool:
         query = "select exists (select from search_outbox_events where failed_at is not null)"
@@ -218,14 +216,8 @@ class People:
         return True
 
     def _ask(self, look: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                return look()
-            except DATABASE_DOWN:
-                if time.monotonic() > deadline:
-                    return None
-                time.sleep(0.2)
+        found = wait(lambda: [look()], 20, every=0.2, excused=DATABASE_DOWN)
+        return found[0] if found else None
 
 
 def _json(said: Said) -> dict[str, Any]:

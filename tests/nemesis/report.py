@@ -51,39 +51,7 @@ def neighbours(lane: NeighbourLane) -> str:
 
 
 def text(verdict: NemesisVerdict, about: dict[str, Any]) -> str:
-    lines = [
-        headline(about),
-        "",
-        *(_storm_text(verdict, about) if verdict.counts else []),
-        *(_poison_text(verdict.neighbours) if verdict.neighbours else []),
-        *(f"  {'ok ' if f.ok else 'NOT'} {f.name:<32} {f.observed}" for f in verdict.findings),
-        "",
-        f"{verdict.word}: {verdict.why}",
-    ]
-    return "\n".join(lines)
-
-
-def _poison_text(lane: NeighbourLane) -> list[str]:
-    return [
-        f"  {neighbours(lane)}",
-        f"  {'poison':<18}{'made':>5}{'bit':>5}  what it is, and what became of it",
-        *(f"  {one.kind:<18}{one.made:>5}{one.bit:>5}  {one.meant} ({one.states or '-'})" for one in lane.poisons),
-        "",
-    ]
-
-
-def _storm_text(verdict: NemesisVerdict, about: dict[str, Any]) -> list[str]:
-    return [
-        *(f"  {name:<14}{n:>9,}  {MEANING[name]}" for name, n in verdict.counts.items()),
-        "",
-        f"  {'fault':<15}{'done':>5}{'bit in the storm':>18}{'after it':>10}  the last bite",
-        *(
-            f"  {one.kind:<15}{one.done:>5}{one.in_storm:>18}{one.after_it:>10}  {one.example[:100]}"
-            for one in verdict.bitten
-        ),
-        f"  {quiet(about)}",
-        "",
-    ]
+    return f"{headline(about)}\n\n{markdown(verdict, about)}\n\n{verdict.word}: {verdict.why}"
 
 
 def markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import LiteralString
 
-from tests.nemesis.joined import Change, Connection, text
+from tests.nemesis.joined import Change, Connection, doing, text
 
 KIND = "order"
 ORDERS, HOT = 240, 12
@@ -51,8 +51,8 @@ KEEP = """
 insert into nemesis_orders (id, customer_id, title, revision) values (%(id)s, %(customer)s, %(text)s, %(number)s)
 on conflict (id) do update set customer_id = excluded.customer_id, title = excluded.title, revision = excluded.revision
 """
-CHANGE = "update nemesis_orders set title = %(text)s, revision = %(number)s where id = %(id)s"
-REMOVE = "delete from nemesis_orders where id = %(id)s"
+CHANGE: LiteralString = "update nemesis_orders set title = %(text)s, revision = %(number)s where id = %(id)s"
+REMOVE: LiteralString = "delete from nemesis_orders where id = %(id)s"
 
 
 def name(dice: random.Random) -> str:
@@ -89,15 +89,6 @@ def keep(connection: Connection, order: str, dice: random.Random) -> Sequence[st
     return [order]
 
 
-def change(connection: Connection, order: str, dice: random.Random) -> Sequence[str]:
-    connection.execute(CHANGE, {"id": order, "text": text(dice), "number": dice.randrange(1_000_000)})
-    return [order]
-
-
-def remove(connection: Connection, order: str, dice: random.Random) -> Sequence[str]:
-    connection.execute(REMOVE, {"id": order})
-    return [order]
-
-
+change, remove = doing(CHANGE), doing(REMOVE)
 FIRST: dict[Change, int] = {keep_customer: 5, move_customer: 6, ban_or_not: 3, remove_customer: 1}
 SECOND: dict[Change, int] = {keep: 8, change: 3, remove: 2}

@@ -6,9 +6,7 @@ import json
 import threading
 import time
 import urllib.request
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
 from tests.nemesis.bite import Bite
 from tests.nemesis.gang import Gang
@@ -45,18 +43,6 @@ class ServerFaults:
             "es_restart": self._restart_elasticsearch,
         }
 
-    # What was noticed
-
-    def _noticed(self, mark: Mapping[Path, int], events: Iterable[str], within: float) -> Counter[str]:
-        """What workers said about it, waiting a little for the first word."""
-        wanted, deadline = set(events), time.monotonic() + within
-        while True:
-            said = Counter(str(fact.get("event")) for fact in self._gang.since(mark))
-            found = Counter({name: n for name, n in said.items() if name in wanted})
-            if found or time.monotonic() > deadline:
-                return found
-            time.sleep(0.1)
-
     def _in_flight(self) -> tuple[int, int]:
         """Zeros while PostgreSQL is down: the other lane may have ended it just now."""
         try:
@@ -71,7 +57,7 @@ class ServerFaults:
         mark = self._gang.mark()
         batches, _ = self._in_flight()
         ended = int(self._ground.value(TERMINATE, [0.4 + 0.6 * act.size]))
-        said = self._noticed(mark, ("database.lost", "loop.error", "lane.error"), 4)
+        said = self._gang.noticed(mark, ("database.lost", "loop.error", "lane.error"), 4)
         told = f"{ended} backends terminated, {batches} batches in flight, {said.total()} lines about it"
         return Bite(ended > 0 and said.total() > 0, told, {"backends": ended})
 
@@ -82,7 +68,7 @@ class ServerFaults:
         self._ground.stop_postgres(how)
         self._stop.wait(0.3 + act.size)
         self._ground.postgres.start()
-        said = self._noticed(mark, ("database.lost",), 4)
+        said = self._gang.noticed(mark, ("database.lost",), 4)
         told = f"{how}: {backends} backends and {batches} batches ({rows} rows) cut off, {said.total()} lines about it"
         return Bite(backends > 0 and said.total() > 0, told, {"batches": batches})
 
@@ -93,7 +79,7 @@ class ServerFaults:
         self._stop.wait(0.5 + act.size)
         link.heal()
         dropped = link.counts["dropped"] - before
-        said = self._noticed(mark, ("database.lost",), 4)
+        said = self._gang.noticed(mark, ("database.lost",), 4)
         told = f"{dropped} connections broken, {said.total()} lines about it"
         return Bite(dropped > 0 and said.total() > 0, told, {"connections": dropped})
 
@@ -107,7 +93,7 @@ class ServerFaults:
         link.drop()
         link.heal()
         dropped = link.counts["dropped"] - before
-        said = self._noticed(mark, ("database.lost",), 6)
+        said = self._gang.noticed(mark, ("database.lost",), 6)
         told = f"{batches} batches ({rows} rows) in flight, {dropped} connections broken, {said.total()} lines about it"
         return Bite(dropped > 0 and said.total() > 0, told, {"connections": dropped})
 
@@ -120,14 +106,14 @@ class ServerFaults:
         self._stop.wait(1.0 + 2 * act.size)
         self._ground.pave_elastic()
         dropped = link.counts["dropped"] - before
-        said = self._noticed(mark, ("sink.paused",), 4)
+        said = self._gang.noticed(mark, ("sink.paused",), 4)
         return Bite(said.total() > 0, f"{dropped} connections broken, {said.total()} workers paused")
 
     def _stall(self, act: PlannedAct) -> Bite:
         link, mark = self._ground.elastic_link, self._gang.mark()
         link.stall()
         self._stop.wait(STALL_SECONDS + 2 * act.size)
-        said = self._noticed(mark, ("sink.paused",), 4)
+        said = self._gang.noticed(mark, ("sink.paused",), 4)
         self._ground.pave_elastic()
         return Bite(said.total() > 0, f"requests hung, {said.total()} workers paused")
 
@@ -176,7 +162,7 @@ class ServerFaults:
         began = time.monotonic()
         self._ground.end_elasticsearch(kill=kill)
         self._ground.start_elasticsearch()
-        said = self._noticed(mark, ("sink.paused",), 4)
+        said = self._gang.noticed(mark, ("sink.paused",), 4)
         took = time.monotonic() - began
         how = "kill -9" if kill else "stopped"
         told = f"{how} with {batches} batches ({rows} rows) in flight, away {took:.0f} s, {said.total()} workers paused"

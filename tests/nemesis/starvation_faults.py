@@ -25,6 +25,7 @@ from tests.nemesis.ground import DATABASE_DOWN
 from tests.nemesis.load import EVENT
 from tests.nemesis.schedule import KINDS, PlannedAct
 from tests.nemesis.starvation_ground import StarvationGround, StarvedGang
+from tests.nemesis.waiting import wait
 
 QUARTER = 0.25
 SPELL_SECONDS = 12.0
@@ -144,12 +145,8 @@ class StarvationFaults:
         return Bite(waited > 0, told, {"alive": lives, "well": answers})
 
     def _is_well(self, slot: Slot, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if slot.worker is not None and slot.worker.page("/healthz", 3)[0] == 200:
-                return True
-            time.sleep(0.3)
-        return False
+        well = wait(lambda: slot.worker is not None and slot.worker.page("/healthz", 3)[0] == 200, seconds, every=0.3)
+        return bool(well)
 
     def _files(self, act: PlannedAct, slot: Slot) -> Bite:
         """No new file for it, while its connections break."""
@@ -239,14 +236,10 @@ class StarvationFaults:
 
     def _catches_up(self) -> float:
         """After how many seconds all is over that was open when it could go on."""
-        began, last = time.monotonic(), None
-        while (past := time.monotonic() - began) < RECOVERY_SECONDS:
-            with contextlib.suppress(*DATABASE_DOWN):
-                last = last or int(self.ground.value("select coalesce(max(seq), 0) from search_outbox_events"))
-                if not self.ground.value(STILL_OPEN, [last]):
-                    break
-            time.sleep(0.5)
-        return past
+        began, newest = time.monotonic(), "select coalesce(max(seq), 0) from search_outbox_events"
+        last = wait(lambda: int(self.ground.value(newest)), RECOVERY_SECONDS, excused=DATABASE_DOWN)
+        wait(lambda: not self.ground.value(STILL_OPEN, [last]), RECOVERY_SECONDS, every=0.5, excused=DATABASE_DOWN)
+        return time.monotonic() - began
 
     # The database's clock
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,9 +17,9 @@ from outbox.embedded.opensearch import EmbeddedOpenSearch
 from outbox.embedded.process import Command
 from outbox.embedded.products import ELASTICSEARCH, release_of
 from outbox.embedded.search_server import EmbeddedSearch
-from outbox.embedded.server import EmbeddedServer
 from tests.nemesis.gang import Gang, Slot
 from tests.nemesis.ground import Ground
+from tests.nemesis.small_disk import WATERMARKS, SmallDisk
 from tests.nemesis.starvation_groups import Group, shipped_bytes
 
 LEASE_SECONDS = 15.0
@@ -35,46 +34,10 @@ SHIPPED: Mapping[str, str] = {
     "ELASTIC_TIMEOUT_SECONDS": "30",
 }
 FULL = {
-    "cluster.routing.allocation.disk.threshold_enabled": True,
-    "cluster.routing.allocation.disk.watermark.low": "85%",
-    "cluster.routing.allocation.disk.watermark.high": "90%",
-    "cluster.routing.allocation.disk.watermark.flood_stage": "95%",
-    "cluster.info.update.interval": "10s",
+    **WATERMARKS,
     # Two minutes by default, for which a server with enough space again elects no master.
     "monitor.fs.health.refresh_interval": "5s",
 }
-
-
-class SmallDisk(EmbeddedServer):
-    """Its data is in memory, on a disk of its own."""
-
-    megabytes: int
-
-    @property
-    def disk(self) -> Path:
-        return self.folder / "data"
-
-    def mount(self) -> None:
-        self._account.share_folder(self.folder)
-        self._account.give_folder(self.disk)
-        options = f"size={self.megabytes}m,mode=0700,uid={self._account.uid},gid={self._account.gid}"
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "nemesis", str(self.disk)], check=True)
-
-    def unmount(self) -> None:
-        subprocess.run(["umount", "-l", str(self.disk)], check=False, capture_output=True)
-
-    @contextlib.contextmanager
-    def full(self) -> Iterator[None]:
-        """Somebody else's file takes all that is left."""
-        file = self.folder / "data" / "ballast"
-        try:
-            with file.open("wb") as out, contextlib.suppress(OSError):
-                while True:
-                    out.write(bytes(1 << 16))
-                    out.flush()
-            yield
-        finally:
-            file.unlink(missing_ok=True)
 
 
 class StarvedPostgres(SmallDisk, EmbeddedPostgres):

@@ -7,22 +7,18 @@ from typing import ClassVar
 
 from labs.collect import write
 from labs.history import lines_of
-from tests.nemesis import gaps
+from tests.nemesis.gang import Gang
 from tests.nemesis.lanes import STARVATION_DECKS
-from tests.nemesis.load import Producer
-from tests.nemesis.people import People
 from tests.nemesis.run import Run
-from tests.nemesis.server_faults import ServerFaults
 from tests.nemesis.starvation_faults import RECOVERY_SECONDS, STEP_SECONDS, StarvationFaults
 from tests.nemesis.starvation_ground import LEASE_SECONDS, StarvationGround, StarvedGang
-from tests.nemesis.watch import Watch
-from tests.nemesis.worker_faults import WorkerFaults
 
 
 class StarvationRun(Run):
     DECKS: ClassVar[Mapping[str, Sequence[str]]] = STARVATION_DECKS
     MINUTES_APART: ClassVar[float] = 8
     LONGER_SECONDS: ClassVar[float] = 400.0
+    GANG: ClassVar[type[Gang]] = StarvedGang
     ground: StarvationGround
     gang: StarvedGang
 
@@ -30,27 +26,20 @@ class StarvationRun(Run):
         return StarvationGround(self.seed, self.release, self.recipe)
 
     def _build(self) -> None:
-        self.gang = StarvedGang(self.ground, self.folder)
-        self.watch = Watch(self.ground, self.gang, self.folder)
-        self.people = People(self.ground, self.folder, self._end)
-        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, self.recipe)
-        self.servers = ServerFaults(self.ground, self.gang, self._end)
+        super()._build()
         faults = StarvationFaults(self.ground, self.gang, self.ledger, self._end)
         self.servers.table |= faults.table
-        self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)
         self.workers.table |= faults.of_workers
-        self.notes |= {"lane": self.lane, "lease_seconds": LEASE_SECONDS}
+        self.notes["lease_seconds"] = LEASE_SECONDS
 
     def _heal(self) -> None:
         super()._heal()
         self.ground.await_elasticsearch(RECOVERY_SECONDS)
 
     def _leave(self) -> None:
-        truth = gaps.rows(self.ground)
         self.notes["groups"] = self.gang.about()
         super()._leave()
         self._shift_steps()
-        write(self.folder / "rows.ndjson", ({"_id": name, "digest": text} for name, text in truth.items()))
 
     def _shift_steps(self) -> None:
         """The database's clock was behind for a while, so that a step may have happened later than it says. What was

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -94,48 +94,57 @@ def _of_neighbours(found: Evidence, lane: NeighbourLane | None) -> NemesisVerdic
 
 def _of_storm(found: Evidence) -> NemesisVerdict:
     lane = LANES.get(str(found.about.get("lane")), STORM)
-    findings = [numbered(number, checked(check, found)) for number, check in (*CHECKS, *lane.checks)]
-    bitten = [bitten_by(found, kind) for kind in kinds(found, lane.kinds)]
+    unswapped = [part for part in joined_documents.parts(found) if not found.about[f"{part}_swapped"]]
+    told = "no two transactions on a {} document committed in the other order than they wrote"
+    counts = {**counted(found, len(lost(found)), len(stale(found))), "double_leases": len(double_leases(found))}
+    return decide(
+        found,
+        [numbered(number, checked(check, found)) for number, check in (*CHECKS, *lane.checks)],
+        lane.kinds,
+        {"steps": bool(found.steps)},
+        counts,
+        map(told.format, unswapped),
+    )
+
+
+def decide(
+    found: Evidence,
+    findings: list[CheckResult],
+    all_kinds: Sequence[str],
+    there: Mapping[str, bool],
+    counts: dict[str, int],
+    more_doubts: Iterable[str] = (),
+) -> NemesisVerdict:
+    """`there`: what this sort of history has beside what all have. Without it nothing follows."""
+    bitten = [bitten_by(found, kind) for kind in found.about.get("kinds", all_kinds)]
     broken = [finding.name for finding in findings if not finding.ok]
-    if nothing := _empty(found):
+    if nothing := [name for name, some in {**_there(found), **there}.items() if not some]:
         # Whatever holds on nothing shows nothing, and what is broken there may only be missing.
         why = "; ".join([*(f"no {name} to check" for name in nothing), *(f"not held: {name}" for name in broken)])
-        return NemesisVerdict(INCONCLUSIVE, why, _counts(found), bitten, findings)
+        return NemesisVerdict(INCONCLUSIVE, why, counts, bitten, findings)
     if broken:
-        return NemesisVerdict(FAIL, f"broken: {', '.join(broken)}", _counts(found), bitten, findings)
+        return NemesisVerdict(FAIL, f"broken: {', '.join(broken)}", counts, bitten, findings)
     doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
     if not found.about.get("backlog"):
         doubts.append("nothing was open when it was healed, so no drain was seen")
-    for part in joined_documents.parts(found):
-        if not found.about[f"{part}_swapped"]:
-            doubts.append(f"no two transactions on a {part} document committed in the other order than they wrote")
-    doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
+    doubts += [*more_doubts, *(problem.strip().splitlines()[-1] for problem in found.about["problems"])]
     if doubts:
-        return NemesisVerdict(INCONCLUSIVE, "; ".join(doubts), _counts(found), bitten, findings)
-    return NemesisVerdict(PASS, "every invariant held and every fault bit", _counts(found), bitten, findings)
+        return NemesisVerdict(INCONCLUSIVE, "; ".join(doubts), counts, bitten, findings)
+    return NemesisVerdict(PASS, "every invariant held and every fault bit", counts, bitten, findings)
 
 
-def _empty(found: Evidence) -> list[str]:
-    """What every history has, and this one lacks: nothing follows from it."""
-    there: dict[str, bool] = {
+def _there(found: Evidence) -> dict[str, bool]:
+    return {
         "ledger": bool(found.rows("ledger")),
-        "steps": bool(found.steps),
         "documents": bool(found.documents),
         **{f"{part} documents": bool(of) for part, of in joined_documents.by_part(found).items()},
         "seen": any(line["changed"] for line in found.seen),
         "logs": any(log.stat().st_size for log in found.log_files),
     }
-    return [name for name, some in there.items() if not some]
 
 
 def numbered(number: str, finding: CheckResult) -> CheckResult:
     return replace(finding, name=f"{number} {finding.name}".lstrip())
-
-
-def kinds(found: Evidence, all_: Sequence[str]) -> Sequence[str]:
-    """Of acts that the run had; all, in a history from before runs were composed."""
-    composed: Sequence[str] = found.about.get("kinds", all_)
-    return composed
 
 
 def bitten_by(found: Evidence, kind: str) -> Bitten:
@@ -146,16 +155,16 @@ def bitten_by(found: Evidence, kind: str) -> Bitten:
     return Bitten(kind, len(acts), len(bit) - late, late, least, str((bit or acts or [{"told": ""}])[-1]["told"]))
 
 
-def _counts(found: Evidence) -> dict[str, int]:
+def counted(found: Evidence, lost: int, stale: int) -> dict[str, int]:
+    """`lost`, `stale`: events, by the rules of their source."""
     return {
         "attempted": len(found.attempted) + int(found.about["refused_attempts"]),
         "acknowledged": len(found.acknowledged),
-        "lost": len(lost(found)) + len(joined_documents.lost(found)),
+        "lost": lost + len(joined_documents.lost(found)),
         "unexpected": sum(map(len, made_up(found))),
-        "stale": len(stale(found)) + len(joined_documents.stale(found)),
+        "stale": stale + len(joined_documents.stale(found)),
         "resurrected": len(resurrected(found)) + len(joined_documents.back_again(found)),
         "misplaced": len(joined_documents.misplaced(found)),
-        "double_leases": len(double_leases(found)),
         "duplicated": int(found.about["wire_again"]),
         "recovered": len(found.recovered),
         "refreshes": sum(entry.op == REFRESH for entry in found.committed),

@@ -14,6 +14,7 @@ from tests.nemesis.bite import Bite
 from tests.nemesis.gang import LEASE_SECONDS, Gang, Hand, Slot
 from tests.nemesis.ground import DATABASE_DOWN, Ground
 from tests.nemesis.schedule import PlannedAct
+from tests.nemesis.waiting import wait
 
 FREEZE_SECONDS = 2 * LEASE_SECONDS
 CATCH_SECONDS = 7.0
@@ -66,15 +67,9 @@ class WorkerFaults:
 
     def _taken(self, hand: Hand) -> int:
         """Whoever sleeps long enough is found out, unless PostgreSQL is down just now."""
-        deadline = time.monotonic() + 4
-        while hand.tokens and time.monotonic() < deadline:
-            try:
-                if taken := int(self._ground.value(TAKEN, [list(hand.tokens)])):
-                    return taken
-            except DATABASE_DOWN:
-                pass
-            time.sleep(0.2)
-        return 0
+        if not hand.tokens:
+            return 0
+        return wait(lambda: int(self._ground.value(TAKEN, [list(hand.tokens)])), 4, excused=DATABASE_DOWN) or 0
 
     def _terminate(self, act: PlannedAct, slot: Slot) -> Bite:
         hand = self._gang.catch(slot, CATCH_SECONDS)
@@ -121,15 +116,13 @@ class WorkerFaults:
 
     def _await_shift(self, slot: Slot, mark: dict[Path, int], least: int) -> float:
         """How far the clock of its log is off, once it has claimed something by that clock."""
-        deadline = time.monotonic() + SHIFT_SECONDS
-        while time.monotonic() < deadline and not self._stop.is_set():
-            for fact in self._gang.since(mark):
-                if fact.get("event") == "batch.claimed" and fact.get("worker") == slot.name:
-                    off = _off(str(fact["ts"]))
-                    if abs(off) >= 0.5 * least:
-                        return off
-            time.sleep(0.2)
-        return 0.0
+
+        def off() -> float:
+            claims = (fact for fact in self._gang.since(mark) if fact.get("event") == "batch.claimed")
+            found = (_off(str(fact["ts"])) for fact in claims if fact.get("worker") == slot.name)
+            return next((off for off in found if abs(off) >= 0.5 * least), 0.0)
+
+        return wait(off, SHIFT_SECONDS, every=0.2, stop=self._stop) or 0.0
 
 
 def _off(stamp: str) -> float:

@@ -91,7 +91,7 @@ def test_a_second_transaction_locks_no_parent_so_that_a_thread_never_waits_for_i
     assert not [query for query in seconds if "nemesis_parents" in query]
     waiting = [query for query in seconds if query.startswith(("delete", "update")) and "skip locked" not in query]
     assert waiting == []
-    assert set(FIRST) & set(SECOND) == {joined.add_note, joined.remove_child}
+    assert set(FIRST) & set(SECOND) == {joined.add_note, joined.remove_note, joined.remove_tag}
 
 
 def test_a_connection_that_breaks_before_any_commit_leaves_nothing_in_the_ledger(ledger: Ledger) -> None:

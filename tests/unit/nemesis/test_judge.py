@@ -331,8 +331,7 @@ def test_what_bit_after_the_storm_is_distinguished(tmp_path: Path) -> None:
     files["acts"][0]["began"] = 41.0
     verdict = judged(tmp_path, about, files)
     assert [(one.in_storm, one.after_it) for one in verdict.bitten[:2]] == [(0, 1), (1, 0)]
-    assert "bit in the storm" in report.text(verdict, about | ABOUT)
-    assert "| bit in the storm | after it |" in report.markdown(verdict, about | ABOUT)
+    assert "| bit in the storm | after it |" in report.text(verdict, about | ABOUT)
 
 
 def test_a_composed_run_is_one_row_of_a_table_and_replaces_that_of_its_seed(tmp_path: Path) -> None:
