@@ -15,7 +15,7 @@ from outbox.facts import Announce, SinkPaused, SinkResumed
 from outbox.policy.document import Stack
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.settle import LOOKUPS_BRAKED, TOO_MANY_GONE, Judged, Settlement, view_away
+from outbox.policy.settle import LOOKUPS_BRAKED, TOO_MANY_GONE, VIEW_PAUSE_SECONDS, Judged, Released, Settlement
 from outbox.ports import Clock, Document, DocumentSource, EventStore, Named
 
 DOCUMENTS: Final = "documents"  # the target that is paused while the view cannot be read
@@ -126,7 +126,8 @@ class Lookups:
             self._away_since = self._away_since or self.clock()
         if first:
             self.announce(SinkPaused(DOCUMENTS, failure.reason, failure.error))
-        return [(event, view_away(failure)) for event in events]
+        waits = Released(failure.reason, VIEW_PAUSE_SECONDS, failure)
+        return [(event, waits) for event in events]
 
     def _back(self) -> None:
         with self._lock:

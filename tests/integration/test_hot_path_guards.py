@@ -94,7 +94,7 @@ def test_a_batch_asks_as_many_statements_of_five_hundred_new_types_as_of_one(
 ) -> None:
     queue.connection.execute(
         "create view search_documents as select 'type ' || g as entity_type, 'e' as entity_id, '{}'::json as document"
-        f" from generate_series({1 if payload is None else 100_000}, 200_000) g"
+        f" from generate_series({1 if payload is None else 512}, 600) g"
     )
     of_types(queue, 1, 511, payload=payload)
     worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
