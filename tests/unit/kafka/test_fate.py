@@ -18,7 +18,6 @@ from outbox.policy.settle import (
     Released,
     RetryLater,
     Settlement,
-    braked,
     view_away,
 )
 from tests.fixtures.events import an_event
@@ -44,7 +43,7 @@ CASES: list[tuple[str, Settlement, Fate, str]] = [
     (UPSERT, Failed(BUSY, DeadReason.MAX_ATTEMPTS_EXCEEDED), Fate.STORE, "a person sees it"),
     (UPSERT, Failed(LARGE, DeadReason.NON_RETRYABLE), Fate.STORE, "too large alone: it would stop its partition"),
     (UPSERT, Failed(refused("no", Code.PAYLOAD_INVALID), DeadReason.NON_RETRYABLE), Fate.STORE, "never sent"),
-    (UPSERT, braked(BAD), Fate.STORE, "it would stop its partition for a minute"),
+    (UPSERT, Released("braked", 60.0, BAD), Fate.STORE, "it would stop its partition for a minute"),
     (UPSERT, RetryLater(1.0, AWAY), Fate.STAY, "an outage, under OUTBOX_OUTAGE_POLICY=count"),
     (UPSERT, Failed(AWAY, DeadReason.MAX_ATTEMPTS_EXCEEDED), Fate.STAY, "an outage with one attempt allowed"),
     (UPSERT, Released("connect"), Fate.STAY, "an outage"),
