@@ -184,7 +184,7 @@ def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(
     queue.expire(claimed.token)
     with queue.pool().transaction() as settling:
         store = queue.store()
-        with mock.patch.object(store.database, "connection", lambda: nullcontext(settling)):
+        with mock.patch.object(store.database, "connection", return_value=nullcontext(settling)):
             store.settle(claimed.token, [(event.id, DONE) for event in claimed.events])
         assert queue.reclaims().step(dead).rows == 0
     assert queue.counts() == {"done": 3}

@@ -18,7 +18,6 @@ from outbox.policy.settle import (
     Released,
     RetryLater,
     Settlement,
-    view_away,
 )
 from tests.fixtures.events import an_event
 
@@ -51,7 +50,7 @@ CASES: list[tuple[str, Settlement, Fate, str]] = [
     (DELETE, NOT_SENT, Fate.STAY, "not sent"),
     (UPSERT, NEWER_IS_RETRIED, Fate.STAY, "sent next, without the newer one"),
     (UPSERT, Released("es_5xx", 1.5, BUSY), Fate.STAY, "a node is going or coming"),
-    (REFRESH, view_away(Failure(Reason.DOCUMENTS_UNAVAILABLE, "no view")), Fate.STAY, "systemic"),
+    (REFRESH, Released(Reason.DOCUMENTS_UNAVAILABLE, 5.0, AWAY), Fate.STAY, "systemic"),
     (REFRESH, LOOKUPS_BRAKED, Fate.STAY, "the view is wrong for everyone"),
 ]
 
