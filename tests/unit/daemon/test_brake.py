@@ -10,7 +10,7 @@ from outbox.policy.settle import HOLD_SECONDS, TOO_MANY_GONE
 from tests.fixtures.events import Time
 
 
-class Held:
+class BrakeBench:
     """A brake with what it announces."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Held:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 30), st.floats(0.0, 30.0)), max_size=100))
 def test_in_no_minute_do_more_than_fifty_fail_of_one_fingerprint(steps: list[tuple[str, int, float]]) -> None:
-    held = Held()
+    held = BrakeBench()
     failed: dict[str, list[float]] = {"a": [], "b": []}
     for fingerprint, times, pause in steps:
         held.clock.passes(pause)
@@ -35,15 +35,15 @@ def test_in_no_minute_do_more_than_fifty_fail_of_one_fingerprint(steps: list[tup
         assert all(later - earlier >= WINDOW_SECONDS for earlier, later in fiftieth)
 
 
-def test_one_fingerprint_never_holds_up_another_and_is_told_once() -> None:
-    held = Held()
+def test_one_fingerprint_never_holds_up_another_and_is_announced_once() -> None:
+    held = BrakeBench()
     assert held.admits("a", 1_000) == MOST_FAILURES == 50
     assert held.admits("b")
     assert held.facts == [BrakeOn("a", Reason.ES_REJECTED_DOCUMENT, "no")]
 
 
 def test_an_operator_lets_all_of_a_fingerprint_fail_and_ends_its_brake() -> None:
-    held = Held()
+    held = BrakeBench()
     held.admits("a", 51)
     held.brake.let_fail(frozenset({"a"}))
     assert held.admits("a", 100) == 100
@@ -51,7 +51,7 @@ def test_an_operator_lets_all_of_a_fingerprint_fail_and_ends_its_brake() -> None
 
 
 def test_the_brake_is_off_when_nothing_was_held_for_a_hold_and_a_window() -> None:
-    held = Held()
+    held = BrakeBench()
     held.admits("a", 53)
     held.clock.passes(HOLD_SECONDS + WINDOW_SECONDS)
     held.brake.let_fail(frozenset())
@@ -63,7 +63,7 @@ def test_the_brake_is_off_when_nothing_was_held_for_a_hold_and_a_window() -> Non
 
 
 def test_memory_is_bounded_and_never_by_forgetting_what_is_braked_now() -> None:
-    held = Held()
+    held = BrakeBench()
     held.admits("flood", 51)
     assert all(held.admits(str(number)) for number in range(2 * MOST_FINGERPRINTS))
     assert len(held.brake._tracks) == MOST_FINGERPRINTS
@@ -73,8 +73,8 @@ def test_memory_is_bounded_and_never_by_forgetting_what_is_braked_now() -> None:
 
 def test_more_than_half_of_fifty_lookups_of_a_minute_without_a_row_delete_nothing() -> None:
     for looked_up, gone, admitted in ((49, 49, True), (50, 25, True), (50, 26, False)):
-        assert Held().brake.admits_gone("view:a", looked_up, gone) is admitted
-    held = Held()
+        assert BrakeBench().brake.admits_gone("view:a", looked_up, gone) is admitted
+    held = BrakeBench()
     assert held.brake.admits_gone("view:a", 40, 40)
     held.clock.passes(59.0)
     assert not held.brake.admits_gone("view:a", 10, 10)
