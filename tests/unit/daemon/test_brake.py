@@ -30,9 +30,8 @@ def test_in_no_minute_do_more_than_fifty_fail_of_one_fingerprint(steps: list[tup
     for fingerprint, times, pause in steps:
         held.clock.passes(pause)
         failed[fingerprint] += [held.clock()] * held.admits(fingerprint, times)
-    for times in failed.values():
-        fiftieth = zip(times, times[MOST_FAILURES:], strict=False)
-        assert all(later - earlier >= WINDOW_SECONDS for earlier, later in fiftieth)
+    for at in failed.values():
+        assert all(late - early >= WINDOW_SECONDS for early, late in zip(at, at[MOST_FAILURES:], strict=False))
 
 
 def test_one_fingerprint_never_holds_up_another_and_is_announced_once() -> None:
