@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.daemon.brake import MOST_FAILURES, MOST_FINGERPRINTS, WINDOW_SECONDS, Brake
+from outbox.daemon.view_trust import LOOKUPS, Lookups
 from outbox.facts import BrakeOff, BrakeOn, Fact
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import HOLD_SECONDS, TOO_MANY_GONE
+from tests.fakes import MemoryEvents, NoView
 from tests.fixtures.events import Time
 
 
@@ -70,19 +72,30 @@ def test_memory_is_bounded_and_never_by_forgetting_what_is_braked_now() -> None:
     assert not held.admits("flood")
 
 
+class Half:
+    """Lookups of entity types."""
+
+    def __init__(self) -> None:
+        self.held = BrakeBench()
+        self.lookups = Lookups(MemoryEvents(), NoView(), self.held.facts.append, self.held.clock, self.held.brake)
+
+    def admits(self, looked_up: int, gone: int, kind: str = "a") -> bool:
+        return self.lookups._admits(kind, looked_up, gone)
+
+
 def test_more_than_half_of_fifty_lookups_of_a_minute_without_a_row_delete_nothing() -> None:
     for looked_up, gone, admitted in ((49, 49, True), (50, 25, True), (50, 26, False)):
-        assert BrakeBench().brake.admits_gone("view:a", looked_up, gone) is admitted
-    held = BrakeBench()
-    assert held.brake.admits_gone("view:a", 40, 40)
-    held.clock.passes(59.0)
-    assert not held.brake.admits_gone("view:a", 10, 10)
-    assert held.brake.admits_gone("view:b", 10, 10)
-    assert held.brake.admits_gone("view:a", 10, 0), "those that were found go on"
-    held.brake.hold("view:a", 10, TOO_MANY_GONE)
-    held.brake.let_fail(frozenset({"view"}))
-    assert held.brake.admits_gone("view:a", 10, 10), "an operator has checked all types"
-    held.brake.let_fail(frozenset())
-    held.clock.passes(62.0)
-    assert held.brake.admits_gone("view:a", 10, 10)
-    assert [type(fact) for fact in held.facts] == [BrakeOn, BrakeOff]
+        assert Half().admits(looked_up, gone) is admitted
+    half = Half()
+    assert half.admits(40, 40)
+    half.held.clock.passes(59.0)
+    assert not half.admits(10, 10)
+    assert half.admits(10, 10, "b")
+    assert half.admits(10, 0), "those that were found go on"
+    half.held.brake.hold(f"{LOOKUPS}:a", 10, TOO_MANY_GONE)
+    half.held.brake.let_fail(frozenset({LOOKUPS}))
+    assert half.admits(10, 10), "an operator has checked all types"
+    half.held.brake.let_fail(frozenset())
+    half.held.clock.passes(62.0)
+    assert half.admits(10, 10)
+    assert [type(fact) for fact in half.held.facts] == [BrakeOn, BrakeOff]
