@@ -80,7 +80,7 @@ def sort_out(naming: Naming, events: Sequence[Event]) -> tuple[Sendable, list[tu
     _, _, kinds, ids, ops, versions, payloads, sizes, routings, *_ = zip(*events, strict=True)
     types = frozenset(kinds)
     indexes = {kind: naming.index_of(kind) for kind in types}
-    prefixes = {kind: naming.prefix(kind) for kind in types}
+    prefixes = {kind: f"{kind}:" if naming.composed else "" for kind in types}
     names = list(map(add, map(prefixes.__getitem__, kinds), ids))
     none_refused = (
         OPS.issuperset(ops)

@@ -246,8 +246,8 @@ class Claimer:
 
 
 class SharedLimit:
-    """How many events a batch may have, for all lanes. Begins at the largest, because most sinks never push back;
-    pressure halves it, and ten good batches later it is back at full size."""
+    """Maximum events per batch, for all lanes. Begins at the largest, because most sinks never push back. Pressure
+    halves it, and ten good batches later it is back at full size."""
 
     def __init__(self, largest: int, announce: Announce) -> None:
         self._largest = self._items = largest

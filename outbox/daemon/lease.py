@@ -71,10 +71,6 @@ class Holding:
     def age(self) -> float:
         return self.clock() - self.started
 
-    def half_spent(self) -> bool:
-        """Past half of max processing a batch sends nothing more, so that it is over before it is taken away."""
-        return self.age() > self._max_processing_seconds / 2
-
     def hold_up(self, needed_seconds: float) -> HoldUp | None:
         """Why nothing of this batch may be sent any more, where `needed_seconds` of lease are needed for it."""
         if self.lost:
@@ -82,7 +78,8 @@ class Holding:
         left = self.remaining()
         if left < needed_seconds:
             return HoldUp("lease_short", f"{left:.1f} s of its lease of {self._lease_seconds:g} s were left")
-        if self.half_spent():
+        # Past half of max processing nothing more is sent, so that it is over before it is taken away.
+        if self.age() > self._max_processing_seconds / 2:
             return HoldUp("half_spent", f"half of its {self._max_processing_seconds:g} s of processing were over")
         return None
 

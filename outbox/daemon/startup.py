@@ -84,7 +84,8 @@ class Enrolment:
                 raise type(refusal)("stopped while waiting for the other worker")
 
     def _in_the_way(self) -> tuple[Holder, str, OutboxError] | None:
-        """Takes the worker id, or says who has it; or who may live and writes an entity type to another index."""
+        """Takes the worker id. Answers the worker that has it, or one that may be alive and writes an entity type to
+        another index."""
         holder = self.register.holder()
         dead = holder is not None and _is_dead(holder)
         if not self.register.register(self._about(), holder.start_id if holder and dead else None):

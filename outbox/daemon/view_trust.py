@@ -9,13 +9,13 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from outbox.daemon.brake import Brake
+from outbox.daemon.brake import WINDOW_SECONDS, Brake
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import Announce, SinkPaused, SinkResumed
 from outbox.policy.document import Stack
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.settle import LOOKUPS_BRAKED, TOO_MANY_GONE, Judged, Settlement, view_away
+from outbox.policy.settle import LOOKUPS_BRAKED, TOO_MANY_GONE, VIEW_PAUSE_SECONDS, Judged, Released, Settlement
 from outbox.ports import Clock, Document, DocumentSource, EventStore, Named
 
 DOCUMENTS: Final = "documents"  # the target that is paused while the view cannot be read
@@ -23,7 +23,8 @@ SAMPLE: Final = 100  # entities of a type that were there lately: are they still
 LEAST_OF_A_TYPE: Final = 10
 SAMPLE_SECONDS: Final = 10.0  # an answer holds for so long
 KEPT_OF_A_BATCH: Final = 5
-MOST_TYPES: Final = 1_000  # whose last found entities are remembered
+MOST_TYPES: Final = 1_000  # whose lookups of the last minute, and last found entities, are remembered
+LEAST_LOOKUPS: Final = 50
 LOOKUPS: Final = "lookups_without_a_row"  # begins the lookup brakes' fingerprints, for people and for --let-fail
 _TYPE: Final = itemgetter(Event._fields.index("entity_type"))
 
@@ -44,7 +45,9 @@ class Lookups:
     documents: DocumentSource
     announce: Announce
     clock: Clock
-    brake: Brake  # counts over all lanes, one fingerprint per entity type
+    brake: Brake  # one fingerprint per entity type
+    # By type, within the last minute: when, how many were looked up, and how many of them were gone.
+    _seen: dict[str, deque[tuple[float, int, int]]] = field(default_factory=dict)
     _away_since: float | None = None
     _found: dict[str, deque[Event]] = field(default_factory=dict)  # by type, lately
     _sampled: dict[str, tuple[float, bool]] = field(default_factory=dict)
@@ -56,7 +59,7 @@ class Lookups:
         self._back()
         if all(map(_is_there, found.values())):  # as nearly always
             for kind, number in Counter(map(_TYPE, events)).items():
-                self.brake.admits_gone(_fingerprint(kind), number, 0)
+                self._admits(kind, number, 0)
             self._remember(events)
             return CheckedLookups(stacks, {}, ())
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
@@ -72,18 +75,37 @@ class Lookups:
 
     def _held(self, asked: Mapping[str, tuple[int, Sequence[Event]]]) -> set[str]:
         """Types of which nothing may go now; `asked` says how many were looked up, and which were gone."""
-        doubted = {
-            kind: gone
-            for kind, (number, gone) in asked.items()
-            if not self.brake.admits_gone(_fingerprint(kind), number, len(gone))
-        }
+        doubted = {kind: gone for kind, (n, gone) in asked.items() if not self._admits(kind, n, len(gone))}
         there = self._others_are_there({kind: {event.entity_id for event in gone} for kind, gone in doubted.items()})
         for kind in there:  # others of the type are, so these are gone
+            self._seen.pop(kind, None)
             self.brake.let_go(_fingerprint(kind))
         held = doubted.keys() - there
         for kind in held:
             self.brake.hold(_fingerprint(kind), len(doubted[kind]), TOO_MANY_GONE)
         return set(held)
+
+    def _admits(self, kind: str, looked_up: int, gone: int) -> bool:
+        """May so many entities of this type that were not found be deleted? More than half of a minute's lookups look
+        like a broken view."""
+        now = self.clock()
+        with self._lock:
+            seen = self._seen_of(kind)
+            seen.append((now, looked_up, gone))
+            while seen[0][0] <= now - WINDOW_SECONDS:
+                seen.popleft()
+            total = sum(n for _, n, _ in seen) if gone else 0
+            right = total < LEAST_LOOKUPS or sum(n for _, _, n in seen) * 2 <= total
+        return right or self.brake.lets(_fingerprint(kind))
+
+    def _seen_of(self, kind: str) -> deque[tuple[float, int, int]]:
+        """The type that was looked up longest ago makes room, but not one that is held."""
+        seen = self._seen.pop(kind, None)
+        if seen is None and len(self._seen) >= MOST_TYPES:
+            idle = (known for known in self._seen if not self.brake.holds(_fingerprint(known)))
+            del self._seen[next(idle, next(iter(self._seen)))]
+        self._seen[kind] = seen or deque()
+        return self._seen[kind]
 
     def _others_are_there(self, gone: Mapping[str, Container[str]]) -> set[str]:
         """Types of which most other entities, that were there lately, are still there: a view that is right has them.
@@ -126,7 +148,8 @@ class Lookups:
             self._away_since = self._away_since or self.clock()
         if first:
             self.announce(SinkPaused(DOCUMENTS, failure.reason, failure.error))
-        return [(event, view_away(failure)) for event in events]
+        waits = Released(failure.reason, VIEW_PAUSE_SECONDS, failure)
+        return [(event, waits) for event in events]
 
     def _back(self) -> None:
         with self._lock:

@@ -39,14 +39,17 @@ class Naming:
     index_of: Callable[[str], str]
 
     def id_of(self, key: Key) -> str:
-        return self.prefix(key.entity_type) + key.entity_id
+        return self.document_id(*key)
 
     def prefix(self, entity_type: str) -> str:
         """What stands before the entity id in the id of its document."""
         return f"{entity_type}:" if self.composed else ""
 
+    def document_id(self, entity_type: str, entity_id: str) -> str:
+        return self.prefix(entity_type) + entity_id
+
     def address(self, entity_type: str, entity_id: str, routing: str | None = None) -> Address:
-        return Address(self.index_of(entity_type), self.prefix(entity_type) + entity_id, routing)
+        return Address(self.index_of(entity_type), self.document_id(entity_type, entity_id), routing)
 
     def keys_of(self, id: str, types: tuple[str, ...]) -> list[Key]:
         """The entities that this id may mean: one, or one per type. None: no event of ours could have made it."""
@@ -71,7 +74,7 @@ class Naming:
             return precondition("entity_id is empty; every document needs an id")
         if self.composed and ":" in event.entity_type:
             return precondition("entity_type holds ':', which would make two entities share one document id")
-        size = len(self.address(event.entity_type, event.entity_id).id.encode())
+        size = len(self.document_id(event.entity_type, event.entity_id).encode())
         if size > MAX_ID_BYTES:
             or_more = " or more" if size >= CUT_AT else ""
             return precondition(f"the document id is {size} bytes{or_more}; Elasticsearch takes {MAX_ID_BYTES}")

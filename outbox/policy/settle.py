@@ -172,8 +172,3 @@ class Judge:
         if isinstance(verdict, Failed) and verdict.dead_reason is DeadReason.NON_RETRYABLE and not self.admits(failure):
             return Released("braked", HOLD_SECONDS, failure)
         return verdict
-
-
-def view_away(failure: Failure) -> Released:
-    """For an event whose document cannot be looked up now."""
-    return Released(failure.reason, VIEW_PAUSE_SECONDS, failure)

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.daemon import brake, declarations
+from outbox.daemon import declarations, view_trust
 from outbox.facts import BrakeOn
 from outbox.policy.document import BATCH_BYTES
 from outbox.ports import BulkAction, WriteReport
@@ -94,7 +94,7 @@ def test_a_batch_asks_as_many_statements_of_five_hundred_new_types_as_of_one(
 ) -> None:
     queue.connection.execute(
         "create view search_documents as select 'type ' || g as entity_type, 'e' as entity_id, '{}'::json as document"
-        f" from generate_series({1 if payload is None else 100_000}, 200_000) g"
+        f" from generate_series({1 if payload is None else 512}, 600) g"
     )
     of_types(queue, 1, 511, payload=payload)
     worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
@@ -129,7 +129,7 @@ def test_types_that_are_held_back_by_their_brakes_are_sampled_together(
 
 def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(declarations, "MOST_KNOWN", 20)
-    monkeypatch.setattr(brake, "MOST_FINGERPRINTS", 20)
+    monkeypatch.setattr(view_trust, "MOST_TYPES", 20)
     queue.connection.execute(
         "create view search_documents as select 'type ' || g as entity_type, 'e' as entity_id, '{}'::json as document"
         " from generate_series(1, 200) g"
@@ -139,7 +139,7 @@ def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypa
     for _ in range(10):
         worker.run(10)
     assert len(worker.projector.declarations._known[1]) <= 30
-    assert len(worker.brake._tracks) <= 20
+    assert len(worker.projector.lookups._seen) <= 20
 
 
 class Keeping(MemorySink):

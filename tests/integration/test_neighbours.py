@@ -351,6 +351,7 @@ def test_a_row_that_cannot_be_taken_back_holds_up_no_other(queue: EventTable) ->
 def test_a_sweep_goes_through_all_open_rows_page_by_page(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh rows, retries, suspects: whatever a person, or the table's last owner, left in `processing`."""
     monkeypatch.setattr("outbox.store.workers.ROWS_A_PAGE", 7)
+    monkeypatch.setattr("outbox.store.workers.SWEEP_SECONDS", 60.0)  # of a busy machine
     for more in ({}, {"next_retry_at": "2030-01-01"}, {"next_retry_at": "infinity"}, {"abandoned_count": 2}):
         queue.produce_many(20, **more)
     queue.connection.execute("update search_outbox_events set status = 'processing' where entity_id = '15'")

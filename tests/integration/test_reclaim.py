@@ -3,7 +3,9 @@
 import os
 import socket
 import subprocess
+from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 from uuid import UUID, uuid4
 
 import psycopg
@@ -181,6 +183,8 @@ def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(
     claimed = a_batch(queue)
     queue.expire(claimed.token)
     with queue.pool().transaction() as settling:
-        queue.store()._settle(settling, claimed.token, [(event.id, DONE) for event in claimed.events], None)
+        store = queue.store()
+        with mock.patch.object(store.database, "connection", return_value=nullcontext(settling)):
+            store.settle(claimed.token, [(event.id, DONE) for event in claimed.events])
         assert queue.reclaims().step(dead).rows == 0
     assert queue.counts() == {"done": 3}

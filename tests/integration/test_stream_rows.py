@@ -14,7 +14,7 @@ from outbox.kafka.records import ColumnsTooShort, ForeignExceptions, MayNotStore
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import DeadReason, Failure, Reason
-from outbox.policy.settle import DONE, Failed, RetryLater, Settlement, braked
+from outbox.policy.settle import DONE, HOLD_SECONDS, Failed, Released, RetryLater, Settlement
 from outbox.ports import BulkAction, RecordRow
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
@@ -181,7 +181,7 @@ def test_a_row_to_be_retried_is_claimed_when_it_is_due_and_counts_as_sent_before
 
 
 def test_what_the_brake_held_keeps_its_attempt(queue: EventTable, records: PostgresRecords) -> None:
-    records.store([a_row(a_record(0, "a"), braked(REFUSED))])
+    records.store([a_row(a_record(0, "a"), Released("braked", HOLD_SECONDS, REFUSED))])
     (row,) = queue.rows()
     assert (row.status, row.attempts, row.error_reason) == ("pending", 0, "es_rejected_document")
     assert row.next_retry_at > queue.value("select now() + interval '50 seconds'")
@@ -356,7 +356,7 @@ ENDED = None  # the work on it ended in an unexpected error: a suspect
 NEW: dict[str, Settlement | None] = {
     "a retry": LATER,
     "a failure": FAILED,
-    "a brake": braked(REFUSED),
+    "a brake": Released("braked", HOLD_SECONDS, REFUSED),
     "a suspect": ENDED,
 }
 OPENED = {"a retry": "pending", "a failure": "failed", "a brake": "pending", "a suspect": "pending"}

@@ -101,12 +101,14 @@ def bodies(view: Any = None) -> Bodies:
 
 def one_by_one(events: Sequence[Event], found: Bodies, viewed: Container[str] = ()) -> list[BulkAction]:
     """The plain rule: a stack per document, a delivery per stack."""
-    stacks = coalesce([(naming().address(event), event) for event in events], viewed)
+    stacks = coalesce(
+        [(naming().address(event.entity_type, event.entity_id, event.routing), event) for event in events], viewed
+    )
     return [found.delivery(stack).action() for stack in stacks]
 
 
 def is_alone(events: Sequence[Event]) -> bool:
-    return len({naming().address(event) for event in events}) == len(events)
+    return len({naming().address(event.entity_type, event.entity_id, event.routing) for event in events}) == len(events)
 
 
 # Where the odd ones stand among the good ones, and how many they are.
@@ -116,7 +118,9 @@ def test_a_batch_is_sorted_out_as_its_events_one_by_one(is_odd: list[bool], comp
     for odd in ODD:
         events = [an_event(seq, **(odd if each else {})) for seq, each in enumerate(is_odd)]
         found, refused = fast_path.sort_out(where, events)
-        assert found.addressed() == [(where.address(e), e) for e in events if where.refusal(e) is None]
+        assert found.addressed() == [
+            (where.address(e.entity_type, e.entity_id, e.routing), e) for e in events if where.refusal(e) is None
+        ]
         assert refused == [(e, failure) for e in events if (failure := where.refusal(e)) is not None]
         assert all(1 <= len(address.id.encode()) <= MAX_ID_BYTES for address, _ in found.addressed())
 

@@ -18,8 +18,6 @@ from outbox.policy.settle import (
     Released,
     RetryLater,
     Settlement,
-    braked,
-    view_away,
 )
 from tests.fixtures.events import an_event
 
@@ -44,7 +42,7 @@ CASES: list[tuple[str, Settlement, Fate, str]] = [
     (UPSERT, Failed(BUSY, DeadReason.MAX_ATTEMPTS_EXCEEDED), Fate.STORE, "a person sees it"),
     (UPSERT, Failed(LARGE, DeadReason.NON_RETRYABLE), Fate.STORE, "too large alone: it would stop its partition"),
     (UPSERT, Failed(refused("no", Code.PAYLOAD_INVALID), DeadReason.NON_RETRYABLE), Fate.STORE, "never sent"),
-    (UPSERT, braked(BAD), Fate.STORE, "it would stop its partition for a minute"),
+    (UPSERT, Released("braked", 60.0, BAD), Fate.STORE, "it would stop its partition for a minute"),
     (UPSERT, RetryLater(1.0, AWAY), Fate.STAY, "an outage, under OUTBOX_OUTAGE_POLICY=count"),
     (UPSERT, Failed(AWAY, DeadReason.MAX_ATTEMPTS_EXCEEDED), Fate.STAY, "an outage with one attempt allowed"),
     (UPSERT, Released("connect"), Fate.STAY, "an outage"),
@@ -52,7 +50,7 @@ CASES: list[tuple[str, Settlement, Fate, str]] = [
     (DELETE, NOT_SENT, Fate.STAY, "not sent"),
     (UPSERT, NEWER_IS_RETRIED, Fate.STAY, "sent next, without the newer one"),
     (UPSERT, Released("es_5xx", 1.5, BUSY), Fate.STAY, "a node is going or coming"),
-    (REFRESH, view_away(Failure(Reason.DOCUMENTS_UNAVAILABLE, "no view")), Fate.STAY, "systemic"),
+    (REFRESH, Released(Reason.DOCUMENTS_UNAVAILABLE, 5.0, AWAY), Fate.STAY, "systemic"),
     (REFRESH, LOOKUPS_BRAKED, Fate.STAY, "the view is wrong for everyone"),
 ]
 

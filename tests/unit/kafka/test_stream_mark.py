@@ -19,6 +19,7 @@ from outbox.reindex.document_pairs import DocumentPairs
 from outbox.reindex.mismatches import WAITS_SECONDS, Mismatch, Recheck
 from outbox.reindex.pacing import JobPace
 from outbox.reindex.rebuild_steps import Choices, RebuildSteps
+from outbox.store.event_log import PostgresCapture
 from tests.fixtures.events import Time
 from tests.unit.ops.test_rechecks import KEY, SAME, WRONG, Bench
 
@@ -92,14 +93,15 @@ def test_what_is_captured_meanwhile_counts_to_the_records_that_are_waited_for(mo
     monkeypatch.setattr(capture_wait, "CHECK_SECONDS", 0.001)
     offsets = Moving(0, 1000)
     log = Reading(20, offsets)
-    assert StreamMark(cast(StreamOffsets, offsets), 5.0, log).passed()
+    assert StreamMark(cast(StreamOffsets, offsets), 5.0, cast(PostgresCapture, log)).passed()
     assert offsets.committed >= 5, "the topic's end was read after the log was captured"
 
 
 def test_a_stopped_connector_is_named_and_waited_for_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture_wait, "STOPPED_SECONDS", 0.05)
     offsets = Moving(10, 1000)
-    mark = StreamMark(cast(StreamOffsets, offsets), 5.0, Reading(0, offsets, active=False))
+    log = Reading(0, offsets, active=False)
+    mark = StreamMark(cast(StreamOffsets, offsets), 5.0, cast(PostgresCapture, log))
     assert not mark.passed()
     assert "the connector is stopped (slot shop_log is not in use), and 100 bytes" in mark.late
     assert offsets.readings == 0, "what the topic holds says nothing then"
