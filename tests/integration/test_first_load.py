@@ -279,7 +279,7 @@ def test_refreshes_are_written_in_steps_and_go_on_after_the_last_id(world: Joine
         desk.write(RefreshOptions(["article"]), ALICE, "why", done, rate=0, on_step=stop)
     assert done.last is not None
     assert (done.written, done.last.entity_id) == (20, "20")
-    assert written(world, RefreshOptions(["article"], after=done.last.entity_id)).written == 15
+    assert written(world, RefreshOptions(["article"], after=done.last)).written == 15
     assert entities(world) == list(range(1, 36))
     world.project()
     assert world.drift() == 0
