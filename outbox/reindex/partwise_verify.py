@@ -47,9 +47,6 @@ class PartwiseVerify:
     parallel: Parallel
     replica: bool
 
-    def wanted(self, documents: int, rate: float) -> bool:
-        return self.parallel.worth_it(documents, rate)
-
     def pivots(self, entity_type: str, number: int) -> Sequence[str]:
         """Keys from all over a type, for a sample: those that statistics know."""
         known = self.parallel.space().known(entity_type, in_view=self.parallel.in_view(entity_type))
@@ -141,8 +138,6 @@ class _Adding:
 
 @dataclass(slots=True)
 class PartCompare:
-    """Compares one part."""
-
     parts: PostgresParts
     sides: Callable[[], DocumentPairs]
     pace: JobPace

@@ -63,7 +63,6 @@ class RebuildDesk:
         }
 
     def take(self) -> Rebuild:
-        """The newest rebuild, with its lease."""
         newest = self.newest()
         if newest is None:
             raise NotNow("there has never been a rebuild here")

@@ -124,7 +124,7 @@ class Verify:
         if wish.sample is not None:
             for target in targets:
                 comparing.sample_of(target, wish.sample, pivots=parts.pivots if parts else lambda *_: ())
-        elif parts is not None and parts.wanted(sum(target.estimate for target in targets), wish.rate):
+        elif parts is not None and parts.parallel.worth_it(sum(target.estimate for target in targets), wish.rate):
             parts.run(id, wish, comparing, targets)
         else:
             for target in targets:

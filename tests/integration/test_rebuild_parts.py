@@ -409,12 +409,10 @@ def test_a_rebuild_of_a_lost_index_counts_the_rows_of_the_view(
     assert rebuilding.queue.value(counted) >= 8
 
 
-def test_what_a_process_reports_is_what_is_raised_here(rebuilding: RebuildWorld) -> None:
-    """A new index that is gone: the rebuild is broken, as it would be without processes."""
+def test_a_new_index_that_is_gone_while_it_is_filled_breaks_the_rebuild(rebuilding: RebuildWorld) -> None:
     rebuilding.fill(300)
     rebuilding.project()
     desk = rebuilding.desk()
-    desk.steps.parallel.spread = Spread(2)
     begun = desk.start(rebuilding.index, ALICE, "why", None, {})
     moved = desk.steps.act(begun)
     assert moved is not None
