@@ -46,10 +46,8 @@ def main(arguments: list[str]) -> int:
                 fetch_kafka(wanted)
             case ["fetch", release] if _RELEASE.fullmatch(release):
                 fetch(release)
-            case ["serve"]:
-                serve(_version())
-            case ["serve", release] if _RELEASE.fullmatch(release):
-                serve(release)
+            case ["serve", *given] if not given or _RELEASE.fullmatch(" ".join(given)):
+                serve(" ".join(given) or _version())
             case _:
                 to_stderr(__doc__ or "")
                 return 2
