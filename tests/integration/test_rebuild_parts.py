@@ -215,6 +215,8 @@ class HereAndNow:
             self.errors.append(error)
 
     def tend(self, progress: PartsProgress) -> None:
+        for thread in self.threads:
+            thread.join(0.02)
         if self.errors:
             raise self.errors[0]
 
@@ -344,6 +346,7 @@ class Stopping(HereAndNow):
             worker.run()
 
     def tend(self, progress: PartsProgress) -> None:
+        super().tend(progress)
         if not any(thread.is_alive() for thread in self.threads):
             raise KeyboardInterrupt
 
