@@ -4,6 +4,7 @@ another engine. What it does is in `ops`."""
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from threading import Event, Thread
@@ -61,10 +62,13 @@ class ThisProcess:
             self._error = error
 
     def tend(self, progress: PartsProgress) -> None:
-        self._thread.join(CHECK_SECONDS)
+        if is_working := self._thread.is_alive():
+            self._thread.join(CHECK_SECONDS)
+        else:
+            time.sleep(CHECK_SECONDS)
         if self._error is not None:
             raise self._error
-        if progress.open > progress.held and not self._thread.is_alive():  # the lease of a dead process ran out
+        if not is_working and progress.open > progress.held:  # the lease of a dead process ran out
             self._begin()
 
     def stop(self) -> None:

@@ -125,7 +125,6 @@ def _is_to_be_swapped(rebuild: Rebuild, *, yes: bool) -> bool:
 def _told(
     desk: Reindexing, rate: float, max_refused: int, accept_drift: int, accept_loss: int
 ) -> Iterator[ProgressMeter]:
-    """Progress on stderr while it works."""
     from outbox.reindex.rebuild_steps import Choices  # noqa: PLC0415
 
     if min(rate, max_refused, accept_drift, accept_loss) < 0:

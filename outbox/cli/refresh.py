@@ -29,7 +29,7 @@ def refresh(
     id: list[str] | None = flag(None, "--id", "An entity's id; may be given again.", "ID"),
     where: str | None = flag(None, "--where", "SQL condition over columns of the view (entity_id, document).", "SQL"),
     everything: bool = flag(False, "--all", "All entities of the type, or of every type."),
-    after: str | None = flag(None, "--after", "Continue after this id (ID, or TYPE:ID without --type).", "ID"),
+    after: str | None = flag(None, "--after", "Continue after this entity.", "TYPE:ID"),
     rate: float = flag(1000.0, "--rate", "Most events per second; 0: no limit.", "N"),
     dry_run: bool = flag(False, "--dry-run", "Only print how many there are."),
     by: cli.ByShell = None,
@@ -54,10 +54,9 @@ def refresh(
     """
     if rate < 0:
         raise UsageError("--rate must be 0 (no limit) or more events per second")
-    kind, start = _start(entity_type, after)
-    _check(kind, id, where, everything, after)
+    _check(entity_type, id, where, everything, after)
     with cli.open_reindexing(cli.settings()) as desk, meter() as show:
-        wish = _wish(desk.refresh, kind, id, where, start, all_types=entity_type is None)
+        wish = _wish(desk.refresh, entity_type, id, where, after)
         counted = sum(desk.refresh.count(wish).values())
         if dry_run:
             told = f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written"
@@ -76,16 +75,6 @@ def refresh(
     _print(done, json=json)
 
 
-def _start(entity_type: str | None, after: str | None) -> tuple[str | None, str | None]:
-    """Where to begin: the type and the id after which to continue."""
-    if after is None or entity_type is not None:
-        return entity_type, after
-    named, colon, id = after.partition(":")
-    if not colon or not named or not id:
-        raise UsageError("--after without --type is TYPE:ID")
-    return named, id
-
-
 def _check(kind: str | None, ids: list[str] | None, where: str | None, everything: bool, after: str | None) -> None:
     if bool(ids) + (where is not None) + everything != 1:
         raise UsageError("give one of --id, --where and --all")
@@ -96,21 +85,16 @@ def _check(kind: str | None, ids: list[str] | None, where: str | None, everythin
 
 
 def _wish(
-    desk: RefreshDesk,
-    kind: str | None,
-    ids: list[str] | None,
-    where: str | None,
-    after: str | None,
-    *,
-    all_types: bool,
+    desk: RefreshDesk, entity_type: str | None, ids: list[str] | None, where: str | None, after: str | None
 ) -> RefreshOptions:
+    from outbox.policy.drift import Key  # noqa: PLC0415
     from outbox.reindex.refresh import RefreshOptions  # noqa: PLC0415
 
-    types = desk.types([kind] if kind is not None and not all_types else [])
-    if all_types and kind is not None:
-        types = [each for each in types if each >= kind]
-        after = after if types[:1] == [kind] else None
-    return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, after)
+    kind, _, id = (after or "").partition(":")
+    if after is not None and not (kind and id):
+        raise UsageError("--after is TYPE:ID")
+    types = desk.types([] if entity_type is None else [entity_type])
+    return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, Key(kind, id) if after else None)
 
 
 def _print(done: Refreshed, *, json: bool) -> None:
@@ -127,10 +111,7 @@ def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> 
     if done.last is None or wish.ids:
         return f"{stopped}; run the same command again: twice does no harm"
     which = ["--all"] if wish.condition is None else ["--where", wish.condition]
-    if entity_type is not None:
-        words = ["--type", entity_type, *which, "--after", done.last.entity_id]
-    else:
-        words = [*which, "--after", f"{done.last.entity_type}:{done.last.entity_id}"]
+    words = [*([] if entity_type is None else ["--type", entity_type]), *which, "--after", ":".join(done.last)]
     return f"{stopped}; continue with: outbox refresh {shlex.join(words)}"
 
 

@@ -4,12 +4,11 @@
     python -m outbox.embedded fetch kafka             download Kafka (with Kafka Connect), and a Java if none fits
     python -m outbox.embedded fetch connect           the same, and Debezium's connector for PostgreSQL
     python -m outbox.embedded fetch java              download that Java even if another one fits (for the tests)
-    python -m outbox.embedded serve [RELEASE] [HEAP]  run new servers until Ctrl-C or SIGTERM; prints their addresses
+    python -m outbox.embedded serve [RELEASE]         run new servers until Ctrl-C or SIGTERM; prints their addresses
 
 RELEASE is elasticsearch, elasticsearch-8, elasticsearch-9, opensearch, opensearch-2, opensearch-3 or a full version
-such as opensearch-2.19.6; the default is OUTBOX_ES_VERSION, else Elasticsearch 8. The optional heap size is such as
-`512m` or `2g`; the default is 1g. OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR have the same meaning as for
-`outbox up`.
+such as opensearch-2.19.6; the default is OUTBOX_ES_VERSION, else Elasticsearch 8. OUTBOX_ES_VERSION, OUTBOX_ES_HOME and
+OUTBOX_DATA_DIR have the same meaning as for `outbox up`.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from outbox.embedded.stack import EmbeddedStack
 from outbox.embedded.supplies import fetch_java, find_debezium, find_kafka, find_supplies
 from outbox.errors import OutboxError
 
+HEAP = "1g"
 _RELEASE = re.compile(r"(elasticsearch|opensearch)[\w.-]*")
-_SERVED = re.compile(rf"(?P<release>{_RELEASE.pattern})? ?(?P<heap>[1-9]\d*[mg])?")
 
 
 def main(arguments: list[str]) -> int:
@@ -47,8 +46,8 @@ def main(arguments: list[str]) -> int:
                 fetch_kafka(wanted)
             case ["fetch", release] if _RELEASE.fullmatch(release):
                 fetch(release)
-            case ["serve", *given] if found := _SERVED.fullmatch(" ".join(given)):
-                serve(found["release"] or _version(), found["heap"] or "1g")
+            case ["serve", *given] if not given or _RELEASE.fullmatch(" ".join(given)):
+                serve(" ".join(given) or _version())
             case _:
                 to_stderr(__doc__ or "")
                 return 2
@@ -78,11 +77,11 @@ def fetch_kafka(wanted: str) -> None:
         find_debezium(shared, account, to_stderr)
 
 
-def serve(release: str, heap: str) -> None:
+def serve(release: str) -> None:
     # Blocked before the servers start, so that no signal is lost.
     ends = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    with EmbeddedStack(es_version=release, es_home=_home(), es_heap=heap, temporary=True) as stack:
+    with EmbeddedStack(es_version=release, es_home=_home(), es_heap=HEAP, temporary=True) as stack:
         sys.stdout.write(f"export OUTBOX_TEST_DATABASE_URL={for_people(stack.database_url)}\n")
         sys.stdout.write(f"export OUTBOX_TEST_ELASTIC_URL={stack.elastic_url}\n")
         sys.stdout.flush()

@@ -19,13 +19,10 @@ USER: Final = "outbox"
 
 @dataclass(frozen=True)
 class ConnectApi:
-    """One Kafka Connect, by the address of its API."""
-
     url: str
     password: str | None = None
 
     def put_connector(self, name: str, config: Mapping[str, str]) -> None:
-        """Create a connector, or change it."""
         self.call("PUT", f"/connectors/{quote(name, safe='')}/config", dict(config))
 
     def delete_connector(self, name: str) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import tempfile
-from pathlib import Path
 
-from outbox.embedded.errors import EmbeddedServerFailed, FolderNotAllowed
+from outbox.embedded.errors import EmbeddedServerFailed
 from outbox.embedded.java_server import QUICK_START
 from outbox.embedded.process import MARK, Command
 from outbox.embedded.products import ELASTICSEARCH
 from outbox.embedded.search_server import EmbeddedSearch
-from outbox.embedded.supplies import Distribution
 
 
 class EmbeddedElasticsearch(EmbeddedSearch):
@@ -21,13 +18,6 @@ class EmbeddedElasticsearch(EmbeddedSearch):
     product = ELASTICSEARCH
     title = ELASTICSEARCH.title
     user = "elastic"
-
-    def _check_place(self, distribution: Distribution) -> None:
-        super()._check_place(distribution)
-        temporary = Path(tempfile.gettempdir()).resolve()
-        for place in (self.folder, distribution.home):
-            if distribution.major >= 9 and place.is_relative_to(temporary):
-                raise FolderNotAllowed(str(place))
 
     def _own_settings(self) -> dict[str, object]:
         settings: dict[str, object] = {"xpack.security.enabled": self.password is not None}

@@ -91,7 +91,3 @@ class FolderNotOurs(SetupUnusable):
 class ProgramsUnusable(DependencyDown):
     """The servers' account cannot run the server programs of the Python environment, nor a copy of them. Set
     OUTBOX_DATA_DIR to a folder on a disk that is not mounted noexec, or remove .venv and install again."""
-
-
-class FolderNotAllowed(SetupUnusable):
-    """Elasticsearch 9 refuses to run under the system's temporary folder. Set OUTBOX_DATA_DIR elsewhere."""

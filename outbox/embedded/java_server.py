@@ -31,8 +31,6 @@ rootLogger.appenderRef.console.ref = console
 
 
 class JavaOptions(TypedDict, total=False):
-    """What every such server may be given."""
-
     port: int | None
     heap: str
     settings: Mapping[str, object] | None

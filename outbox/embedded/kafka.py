@@ -42,8 +42,6 @@ def new_cluster_id() -> str:
 
 
 class KafkaProgram(JavaServer):
-    """A program of Kafka's jars on 127.0.0.1."""
-
     log_pattern = "[%d{ISO8601}][%-5p][%c{1.}] %m%n%throwable"
 
     def _find(self) -> tuple[Path, Java]:

@@ -28,8 +28,6 @@ ALWAYS = (
 
 
 class EmbeddedOpenSearch(EmbeddedSearch):
-    """OpenSearch 2 or 3."""
-
     product = OPENSEARCH
     title = OPENSEARCH.title
     user = "admin"

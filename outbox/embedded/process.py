@@ -72,7 +72,6 @@ class SupervisedProcess:
         return self._popen.poll() is None
 
     def processes(self) -> list[psutil.Process]:
-        """The server's processes, outermost first, without the supervisor."""
         try:
             return psutil.Process(self._popen.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -205,7 +204,6 @@ def _is_free(port: int) -> bool:
 
 
 def tail(log: Path, lines: int = 25) -> str:
-    """The end of a log, for an error message."""
     if not log.exists() or not log.stat().st_size:
         return f"(nothing is in its log, {log})"
     with log.open("rb") as file:

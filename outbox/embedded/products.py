@@ -47,8 +47,6 @@ class OfVersion:
 
 @dataclass(frozen=True)
 class Release(OfVersion):
-    """A server that can be fetched."""
-
     archive: Download
 
     @property

@@ -1,7 +1,7 @@
 """What PostgreSQL says of an entity, what Elasticsearch holds, and which of the two is called drift. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -150,7 +150,6 @@ class DriftReport:
     first_unreadable: list[dict[str, str]] = field(default_factory=list)
     in_flux: int = 0
     unjudged: int = 0  # of those in flux: nobody settled the records of Kafka that may concern them
-    ahead: int = 0
     without_source: int = 0
     fields: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -176,6 +175,19 @@ class DriftReport:
         if text not in self.notes:
             self.notes.append(text)
 
+    def add(self, part: "DriftReport") -> None:
+        """Counts are added; of each kind the first hundred stay, as in a comparison by one process."""
+        for name in ("compared", "failed", "unreadable", "in_flux", "unjudged", "without_source"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        for kind, number in part.counts.items():
+            self.counts[kind] += number
+            self.first[kind] += part.first[kind][: SHOWN - len(self.first[kind])]
+        self.first_unreadable += part.first_unreadable[: SHOWN - len(self.first_unreadable)]
+        for name, number in part.fields.items():
+            self.count_field(name, number)
+        for text in part.notes:
+            self.note(text)
+
     @property
     def drift(self) -> int:
         return sum(self.counts[kind] for kind in DRIFT)
@@ -195,53 +207,10 @@ class DriftReport:
             "failed_events": self.failed,
             "unreadable": self.first_unreadable,
             "in_flux": self.in_flux,
-            "ahead": self.ahead,
             "without_source": self.without_source,
             "fields": dict(sorted(self.fields.items(), key=lambda pair: -pair[1])[:20]),
             "notes": self.notes,
         }
-
-
-def finding_record(finding: DriftFinding) -> dict[str, Any]:
-    """All of it, for another process."""
-    return {**asdict(finding), "key": None if finding.key is None else list(finding.key)}
-
-
-def read_finding(record: Mapping[str, Any]) -> DriftFinding:
-    key = None if record["key"] is None else Key(*record["key"])
-    return DriftFinding(**{**record, "kind": Kind(record["kind"]), "key": key, "fields": tuple(record["fields"])})
-
-
-def report_record(report: DriftReport) -> dict[str, Any]:
-    """What one part of a comparison found, for the process that adds all parts up."""
-    counted = {name: getattr(report, name) for name in _SUMS}
-    return {
-        **counted,
-        "counts": {kind.value: number for kind, number in report.counts.items()},
-        "first": [finding_record(finding) for finding in report.shown()],
-        "first_unreadable": report.first_unreadable,
-        "fields": report.fields,
-        "notes": report.notes,
-    }
-
-
-_SUMS: Final = ("compared", "failed", "unreadable", "in_flux", "unjudged", "ahead", "without_source")
-
-
-def add_record(report: DriftReport, record: Mapping[str, Any]) -> None:
-    """Counts are added; of each kind the first hundred stay, as in a comparison by one process."""
-    for name in _SUMS:
-        setattr(report, name, getattr(report, name) + record[name])
-    for kind, number in record["counts"].items():
-        report.counts[Kind(kind)] += number
-    for finding in map(read_finding, record["first"]):
-        if len(report.first[finding.kind]) < SHOWN:
-            report.first[finding.kind].append(finding)
-    report.first_unreadable += record["first_unreadable"][: SHOWN - len(report.first_unreadable)]
-    for name, number in record["fields"].items():
-        report.count_field(name, number)
-    for text in record["notes"]:
-        report.note(text)
 
 
 def totals(report: DriftReport) -> Mapping[str, int]:

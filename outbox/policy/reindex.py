@@ -64,8 +64,6 @@ class LongJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuild(LongJob):
-    """One rebuild as it stands."""
-
     target: str
     old_index: str
     new_index: str

@@ -47,7 +47,7 @@ class Comparison:
     on_progress: Callable[[Progress], None] = lambda _: None
     on_finding: Callable[[DriftFinding], None] = lambda _: None
     doubts: Mismatches = field(init=False)
-    _walked: int = 0
+    walked: int = 0
 
     def __post_init__(self) -> None:
         self.doubts = Mismatches(self.sides.recheck, self._certain, self._in_flux)
@@ -59,15 +59,14 @@ class Comparison:
         """Raises what is wrong before anything is walked: no such index, no way to walk PostgreSQL."""
         index_of = self.sides.naming.index_of
         known = [kind for kind in self.sides.source.types() if index_of(kind) == name]
-        return ComparedTarget(
-            name, index, tuple(k for k in known if entity_type in (None, k)), self.sides.prepare(index)
-        )
+        types = tuple(kind for kind in known if entity_type in (None, kind))
+        return ComparedTarget(name, index, types, self.sides.prepare(index))
 
     def all_of(self, target: ComparedTarget, entity_type: str | None = None) -> None:
         """Every entity, then every document. Documents of other types are left out when one is asked for."""
         for kind in target.types:
             self._walk_entities(target, kind)
-        self._walked = 0
+        self.walked = 0
         self.sides.documents.refresh(target.index)
         self._walk_documents(target, self.sides.documents.scan(target.index), entity_type)
         self.doubts.drain()
@@ -140,7 +139,6 @@ class Comparison:
                 self._doubt(target.index, truth, held)
             elif held is not None:
                 self.report.without_source += held.source is NO_SOURCE
-                self.report.ahead += truth.version is not None and held.version > truth.version
             for extra in found[1:]:
                 self._doubt(target.index, Truth(truth.key), extra, extra=True)
 
@@ -176,10 +174,6 @@ class Comparison:
         too_many = held.routing if extra and held is not None else None
         self.doubts.add(Mismatch(index, id, truth.key, seen, self.doubts.clock(), extra, too_many))
 
-    @property
-    def walked(self) -> int:
-        return self._walked
-
     def _certain(self, finding: DriftFinding) -> None:
         self.report.found(finding)
         self.on_finding(finding)
@@ -202,12 +196,12 @@ class Comparison:
         return False
 
     def _waiting(self, remark: str) -> None:
-        self.on_progress(Progress("Kafka", self._walked, self._walked, self.report.drift, remark))
+        self.on_progress(Progress("Kafka", self.walked, self.walked, self.report.drift, remark))
 
     def _step(self, phase: str, n: int, target: ComparedTarget) -> None:
-        self._walked += n
+        self.walked += n
         self.doubts.advance()
-        self.on_progress(Progress(phase, self._walked, target.estimate, self.report.drift))
+        self.on_progress(Progress(phase, self.walked, target.estimate, self.report.drift))
         self.pace.took(n)
 
 

@@ -3,14 +3,11 @@ compares nothing itself; the table of parts says what is left, whoever is killed
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ports import Clock
 from outbox.reindex.parts import (
     MOST_PROCESSES,
     WORTH_IT,
@@ -27,16 +24,12 @@ if TYPE_CHECKING:
     from outbox.reindex.key_bounds import KeyBounds
     from outbox.reindex.part_table import PostgresParts
 
-UNCLAIMED_SECONDS: Final = 60.0  # Spark takes some ten to start; without a free core it waits and says nothing
 LOCAL: Final = "local"
 ENGINES: Final = (LOCAL, "spark")
-FEW_LEFT: Final = "{} parts are left, for as many processes: to copy by more, start anew (cancel a rebuild first)"
+FEW_LEFT: Final = "parts left: {}, for as many processes; to copy by more, start anew (cancel a rebuild first)"
 ONE_PART: Final = (
     "about {:,} documents of {} are one part, for one process: neither statistics nor a pass of two minutes gave keys"
     " to cut them at. An id that is a column of a table, not an expression, has them after `analyze` of that table"
-)
-UNCLAIMED: Final = (
-    "no process has taken a part for a minute: see whether there are free cores and memory (Spark: of its executors)"
 )
 
 
@@ -101,7 +94,6 @@ class Parallel:
     cores: Callable[[], int]
     spread: Spread = field(default_factory=Spread)
     say: Callable[[str], None] = lambda _: None
-    clock: Clock = time.monotonic
 
     def at_once(self, documents: int, rate: float) -> int:
         return processes(self.spread.processes, self.cores(), documents, rate)
@@ -159,7 +151,6 @@ class Parallel:
         engine = self.engine_of(self.spread, job.share)
         try:
             engine.start(job._replace(share=min(job.share, before.open)), table)
-            patient_until = self.clock() + UNCLAIMED_SECONDS
             while True:
                 progress = table.progress()
                 if progress.parts < before.parts:
@@ -169,11 +160,6 @@ class Parallel:
                     return
                 if progress.stuck:
                     raise PartsStuck(f"{progress.stuck} of {progress.parts}")
-                if progress.held or progress.open < before.open:
-                    patient_until = inf
-                elif self.clock() >= patient_until:
-                    patient_until = inf
-                    self.say(UNCLAIMED)
                 engine.tend(progress)
         finally:
             engine.stop()

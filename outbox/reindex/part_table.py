@@ -1,6 +1,6 @@
 """Keeps the parts of a rebuild, a backfill or a comparison: who works on which, how far each is. Decides nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -58,7 +58,7 @@ class PostgresParts(TopicStore, topic="rebuild_parts"):
         """How far a comparison is: `drift` stands where a copy has what was refused."""
         return self._do("counts", **self._mine, id=part.id, written=compared - drift, newer=0, refused=drift)
 
-    def finish(self, part: RebuildPart, report: Mapping[str, Any] | None = None) -> bool:
+    def finish(self, part: RebuildPart, report: Any = None) -> bool:
         told = None if report is None else orjson.dumps(report).decode()
         return self._do("finish", **self._mine, id=part.id, report=told)
 
@@ -86,7 +86,7 @@ class PostgresParts(TopicStore, topic="rebuild_parts"):
         row = self._row("progress", **self._of, most_tries=MOST_TRIES)
         return PartsProgress() if row is None else PartsProgress(**row)
 
-    def reports(self, read: Sequence[int]) -> Sequence[tuple[int, Mapping[str, Any]]]:
+    def reports(self, read: Sequence[int]) -> Sequence[tuple[int, Any]]:
         """Of finished parts whose numbers are not among those that were read; some at a time."""
         rows = self._all("reports", **self._of, read=list(read), limit=REPORTS_AT_ONCE)
         return [(number, orjson.loads(report)) for number, report in rows]

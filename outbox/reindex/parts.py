@@ -45,8 +45,6 @@ class PlannedPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebuildPart:
-    """One that this process holds."""
-
     id: int
     number: int
     entity_type: str | None
@@ -57,7 +55,6 @@ class RebuildPart:
 
     @property
     def after(self) -> str | None:
-        """Where it goes on."""
         return self.cursor if self.cursor is not None else self.low
 
 
@@ -100,7 +97,6 @@ def processes(asked: int | None, cores: int, documents: int, rate: float) -> int
 
 
 def number_of_parts(documents: int, at_once: int) -> int:
-    """Of one entity type with about so many documents."""
     wanted = max(documents // PART_DOCUMENTS, at_once * PER_PROCESS)
     return max(1, min(wanted, MOST_PARTS, documents))
 

@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from outbox.policy.drift import (
-    DRIFT,
-    DriftFinding,
-    DriftReport,
-    add_record,
-    finding_record,
-    read_finding,
-    report_record,
-)
+from pydantic import TypeAdapter
+
+from outbox.policy.drift import DRIFT, DriftFinding, DriftReport
 from outbox.reindex.comparison import ComparedTarget, Comparison, Progress
 from outbox.reindex.document_pairs import DocumentPairs
 from outbox.reindex.pacing import JobPace
@@ -36,15 +30,22 @@ COUNT_SECONDS: Final = 1.0
 SLICES_PER_PROCESS: Final = 4
 
 
+class PartResult(NamedTuple):
+    """What one part found, for the process that adds all parts up. It crosses as JSON."""
+
+    report: DriftReport
+    findings: list[DriftFinding]
+
+
+RESULTS: Final = TypeAdapter(PartResult)
+
+
 @dataclass(slots=True)
 class PartwiseVerify:
     """Who plans and adds up. `replica`: entities may be read from a replica."""
 
     parallel: Parallel
     replica: bool
-
-    def wanted(self, documents: int, rate: float) -> bool:
-        return self.parallel.worth_it(documents, rate)
 
     def pivots(self, entity_type: str, number: int) -> Sequence[str]:
         """Keys from all over a type, for a sample: those that statistics know."""
@@ -129,15 +130,14 @@ class _Adding:
         while records := self.parallel.table_of(self.work).reports(self._read):
             for number, record in records:
                 self._read.append(number)
-                add_record(self.comparing.report, record["report"])
-                for finding in map(read_finding, record["findings"]):
+                result = RESULTS.validate_python(record)
+                self.comparing.report.add(result.report)
+                for finding in result.findings:
                     self.comparing.on_finding(finding)
 
 
 @dataclass(slots=True)
 class PartCompare:
-    """Compares one part."""
-
     parts: PostgresParts
     sides: Callable[[], DocumentPairs]
     pace: JobPace
@@ -149,7 +149,7 @@ class PartCompare:
     def __call__(self, part: RebuildPart) -> None:
         report, sides = DriftReport(), self.sides()
         # Those with a failed event are counted apart: whoever repairs leaves them alone, and waits for the others.
-        kept: Mapping[bool, list[DriftFinding]] = {False: [], True: []}
+        kept: dict[bool, list[DriftFinding]] = {False: [], True: []}
         place = part.place or {}
         target = ComparedTarget(place["target"], place["index"], tuple(place["types"]), 0)
         sides.routed[target.index] = place["routed"]
@@ -167,8 +167,7 @@ class PartCompare:
             comparing.documents_of(target, place["slice"], self.entity_type)
         else:
             comparing.entities_of(target, part.entity_type, part.low, part.high)
-        findings = [finding_record(finding) for each in kept.values() for finding in each]
-        record = {"report": report_record(report), "findings": findings}
+        record = RESULTS.dump_python(PartResult(report, kept[False] + kept[True]), mode="json")
         if not self.parts.counts(part, comparing.walked, report.drift) or not self.parts.finish(part, record):
             raise PartLost
 

@@ -63,7 +63,6 @@ class RebuildDesk:
         }
 
     def take(self) -> Rebuild:
-        """The newest rebuild, with its lease."""
         newest = self.newest()
         if newest is None:
             raise NotNow("there has never been a rebuild here")
@@ -96,10 +95,9 @@ class RebuildDesk:
         steps.indices.remember_deletes_as_usual(new)
         steps.indices.refresh(new)
         steps.indices.swap(rebuild.target, old, new)
+        entries = [_entry(rebuild, actor, reason, new)]
         try:
-            return self._record(
-                rebuild, RebuildStep.SWAPPED, RebuildStatus.SWAPPED, [old], self._entry(rebuild, actor, reason, new)
-            )
+            return steps.advance(rebuild, RebuildStep.SWAPPED, RebuildStatus.SWAPPED, mirrors=[old], entries=entries)
         except Broken:
             steps.indices.swap(rebuild.target, new, old)
             raise
@@ -114,8 +112,8 @@ class RebuildDesk:
         steps.crew.wait(rebuild)
         steps.indices.refresh(old)
         steps.indices.swap(rebuild.target, rebuild.new_index, old)
-        entry = self._entry(rebuild, actor, reason, old)
-        return self._record(rebuild, RebuildStep.ROLLED_BACK, RebuildStatus.ROLLED_BACK, [], entry)
+        entries = [_entry(rebuild, actor, reason, old)]
+        return steps.advance(rebuild, RebuildStep.ROLLED_BACK, RebuildStatus.ROLLED_BACK, mirrors=[], entries=entries)
 
     def finish(self, rebuild: Rebuild) -> Rebuild:
         """The index that the alias does not use goes, after the workers have let go of it."""
@@ -140,12 +138,8 @@ class RebuildDesk:
             rebuild = steps.advance(rebuild, RebuildStep.CANCELLING, RebuildStatus.RUNNING, mirrors=[])
         return self.carry_on(rebuild)
 
-    def _record(
-        self, rebuild: Rebuild, step: RebuildStep, status: RebuildStatus, mirrors: list[str], entry: Entry
-    ) -> Rebuild:
-        return self.steps.advance(rebuild, step, status, mirrors=mirrors, entries=[entry])
 
-    def _entry(self, rebuild: Rebuild, actor: Actor, reason: str, now: str) -> Entry:
-        was = rebuild.old_index if now == rebuild.new_index else rebuild.new_index
-        detail = {"rebuild": rebuild.id, "target": rebuild.target, "from": was, "to": now, "refused": rebuild.refused}
-        return Entry(Action.REBUILD_SWAPPED, actor, reason, detail=detail)
+def _entry(rebuild: Rebuild, actor: Actor, reason: str, now: str) -> Entry:
+    was = rebuild.old_index if now == rebuild.new_index else rebuild.new_index
+    detail = {"rebuild": rebuild.id, "target": rebuild.target, "from": was, "to": now, "refused": rebuild.refused}
+    return Entry(Action.REBUILD_SWAPPED, actor, reason, detail=detail)

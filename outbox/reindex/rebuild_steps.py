@@ -112,8 +112,8 @@ class RebuildSteps:
             RebuildStep.MIRRORING: self._wait_for_mirrors,
             RebuildStep.BACKFILLING: self._fill,
             RebuildStep.VERIFYING: self._verify,
-            RebuildStep.FINISHING: self._remove_unused,
-            RebuildStep.CANCELLING: self._remove_new,
+            RebuildStep.FINISHING: self._remove,
+            RebuildStep.CANCELLING: self._remove,
         }
         chosen = acts.get(rebuild.step)
         return None if chosen is None else chosen(rebuild)
@@ -215,19 +215,16 @@ class RebuildSteps:
         wrong = found.report.drift + found.report.unjudged - found.report.failed
         return wrong <= self.choices.accept_drift
 
-    def _remove_unused(self, rebuild: Rebuild) -> Rebuild:
+    def _remove(self, rebuild: Rebuild) -> Rebuild:
+        """The old index after a swap, otherwise the new one."""
         self.crew.wait(rebuild)
-        unused = rebuild.new_index if rebuild.status == RebuildStatus.ROLLED_BACK else rebuild.old_index
+        unused = rebuild.old_index if rebuild.status == RebuildStatus.SWAPPED else rebuild.new_index
         self.indices.remove(unused)
         self.say(f"removed {unused}")
-        status = RebuildStatus.ROLLED_BACK if rebuild.status == RebuildStatus.ROLLED_BACK else RebuildStatus.FINISHED
-        return self.advance(rebuild, RebuildStep.FINISHED, status)
-
-    def _remove_new(self, rebuild: Rebuild) -> Rebuild:
-        self.crew.wait(rebuild)
-        self.indices.remove(rebuild.new_index)
-        self.say(f"removed {rebuild.new_index}")
-        return self.advance(rebuild, RebuildStep.CANCELLED, RebuildStatus.CANCELLED)
+        if rebuild.step == RebuildStep.CANCELLING:
+            return self.advance(rebuild, RebuildStep.CANCELLED, RebuildStatus.CANCELLED)
+        is_back = rebuild.status == RebuildStatus.ROLLED_BACK
+        return self.advance(rebuild, RebuildStep.FINISHED, None if is_back else RebuildStatus.FINISHED)
 
     def begin_again(self, rebuild: Rebuild) -> Rebuild:
         """The new index has missed writes, deletes among them: only an empty one can be trusted."""

@@ -26,12 +26,12 @@ LONGEST_CONDITION: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class RefreshOptions:
-    """Which entities: by id, by a condition, or all. `after`: continue after this id of the first type."""
+    """Which entities: by id, by a condition, or all. `after`: continue after this one."""
 
     types: Sequence[str]
     ids: Sequence[str] = ()
     condition: str | None = None
-    after: str | None = None
+    after: Key | None = None
 
 
 @dataclass(slots=True)
@@ -96,15 +96,15 @@ class RefreshDesk:
                 yield wish.types[0], wish.ids[start : start + A_STEP]
             return
         given = () if wish.condition is None else (wish.condition,)
-        after = wish.after
-        for entity_type in wish.types:
+        begin = wish.after or Key("", "")
+        for entity_type in (each for each in wish.types if each >= begin.entity_type):
+            after = begin.entity_id if entity_type == begin.entity_type else None
             while ids := self.view.keys(entity_type, after, A_STEP, *given):
                 yield entity_type, ids
                 after = ids[-1]
-            after = None
 
     def _check(self, wish: RefreshOptions) -> None:
-        if strange := self.view.no_ids([*wish.ids, *([wish.after] if wish.after else [])]):
+        if strange := self.view.no_ids([*wish.ids, *([wish.after.entity_id] if wish.after else [])]):
             raise BadRequest([("id", f"{strange[0][:80]!r} is no id of the view")])
         if wish.condition is None:
             return

@@ -155,7 +155,6 @@ def _one_of(
 
 
 def _steps(findings: Sequence[DriftFinding]) -> Iterator[Sequence[DriftFinding]]:
-    """Findings of one index at a time."""
     for index in dict.fromkeys(finding.index for finding in findings):
         own = [finding for finding in findings if finding.index == index]
         for start in range(0, len(own), A_STEP):

@@ -69,7 +69,6 @@ class ElasticScan:
         self._elastic = elastic
 
     def count(self, index: str) -> int:
-        """The number of searchable documents. Raises IndexNotThere."""
         return int(self._ask("GET", f"/{quoted(index)}/_count").get("count", 0))
 
     def refresh(self, index: str) -> None:
@@ -149,7 +148,6 @@ class ElasticScan:
             self._close(dialect, pit)
 
     def scan_slice(self, place: Mapping[str, Any], page: int = SCAN_PAGE) -> Iterator[list[HeldDocument]]:
-        """As `scan`, for one of them."""
         if "pit" not in place:
             yield from self._part(_Part(**place), page)
             return

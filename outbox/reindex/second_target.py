@@ -14,12 +14,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from outbox.errors import NothingSent, OutboxError
 from outbox.facts import Announce, Warned
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason
 from outbox.ports import BulkAction, Clock, Mirroring, Refusal, Sink, WriteReport
+
+if TYPE_CHECKING:
+    from outbox.reindex.tables import PostgresMirrors
 
 STALE_SECONDS: Final = 2.5  # below the three seconds of silence after which a rebuild may think a worker gone
 PATIENCE_SECONDS: Final = 60.0  # a second index that takes nothing for so long ends the rebuild
@@ -27,19 +30,12 @@ LEAST_DEADLINE_SECONDS: Final = 1.0
 MOST_REFUSALS: Final = 100
 
 
-class Mirrors(Protocol):
-    def mirroring(self) -> Mirroring | None: ...
-    def confirm(self, revision: int) -> None: ...
-    def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None: ...
-    def give_up(self, mirroring: Mirroring, why: str) -> bool: ...
-
-
 @dataclass(slots=True)
 class SecondTarget:
     """A sink before the sink. Without a rebuild it costs one reading of the clock per request."""
 
     sink: Sink
-    rebuilds: Mirrors
+    rebuilds: "PostgresMirrors"
     announce: Announce
     clock: Clock  # the boot clock: knowledge grows stale while the machine sleeps
     _mirroring: Mirroring | None = None

@@ -124,7 +124,7 @@ class Verify:
         if wish.sample is not None:
             for target in targets:
                 comparing.sample_of(target, wish.sample, pivots=parts.pivots if parts else lambda *_: ())
-        elif parts is not None and parts.wanted(sum(target.estimate for target in targets), wish.rate):
+        elif parts is not None and parts.parallel.worth_it(sum(target.estimate for target in targets), wish.rate):
             parts.run(id, wish, comparing, targets)
         else:
             for target in targets:
@@ -180,7 +180,6 @@ def _remarks(report: DriftReport, targets: Sequence[ComparedTarget]) -> list[str
         (report.unreadable, "entities could not be read"),
         (report.in_flux, "documents kept changing or wait in the queue: `outbox wait --caught-up` first"),
         (report.without_source, "documents keep no source, so only their versions were compared"),
-        (report.ahead, "hold a version above PostgreSQL's with the right content"),
     )
     return [*suspicion, *(f"{n:,} {text}" for n, text in counted if n), *report.notes]
 

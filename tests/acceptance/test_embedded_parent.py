@@ -66,7 +66,7 @@ def test_killing_the_parent_stops_both_servers_and_the_next_start_finds_its_data
     execute(first.database_url, "create table kept as select 42 as n")
     assert {process.name() for process in servers_in(data_dir)} == {"java", "postgres"}
     first.process.kill()
-    second = start_parent(start_process, data_dir)  # Elasticsearch after kill -9: test_embedded_elasticsearch, long
+    second = start_parent(start_process, data_dir)
     assert execute(second.database_url, "select n from kept") == [(42,)]
     assert second.process.terminate() != 0
     eventually(lambda: not servers_in(data_dir), what="the end of all servers")

@@ -83,10 +83,10 @@ def test_a_refresh_that_is_stopped_says_how_to_go_on(
     refresh.signal(signal.SIGINT)
     assert refresh.wait() == 130, refresh.output
     last = value(table, "select max(entity_id::bigint) from search_outbox_events")
-    told = re.search(r"outbox refresh --type article --where 'entity_id > 10' --after (\d+)", refresh.output)
+    told = re.search(r"outbox refresh --type article --where 'entity_id > 10' --after article:(\d+)", refresh.output)
     assert told is not None, refresh.output
     assert last - STEP <= int(told[1]) <= last  # Ctrl-C may come between a step's commit and its account
-    assert outbox(*command, "--rate", "0", "--after", told[1]).code == 0
+    assert outbox(*command, "--rate", "0", "--after", f"article:{told[1]}").code == 0
     assert value(table, "select count(distinct entity_id) from search_outbox_events") == SIZE - 10
 
 

@@ -121,28 +121,6 @@ def test_kill_9_of_a_process_that_compares_leaves_no_entity_out_and_counts_none_
 
 
 @pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
-def test_kill_9_of_a_process_that_rebuilds_loses_nothing(
-    table: psycopg.Connection,
-    es: Elasticsearch,
-    outbox: Outbox,
-    servers: dict[str, str | None],
-    start_process: StartProcess,
-    absent_index: str,
-) -> None:
-    env = {**servers, "ELASTIC_INDEX": absent_index}
-    assert outbox("index", "create", ELASTIC_INDEX=absent_index).code == 0
-    command = [sys.executable, "-m", "outbox", "rebuild", "--parallel", "2", "--rate", "3000", "--yes"]
-    rebuild = start_process(command, **env)
-    kill_one(table, rebuild)
-    assert rebuild.wait() == 0, rebuild.output
-    rebuilt = Counted(es, absent_index)
-    twice = rebuilt.writes() - SIZE
-    assert rebuilt.documents() == SIZE
-    assert 0 <= twice <= largest_part(table)
-    assert value(table, "select written from search_outbox_rebuilds") == SIZE
-
-
-@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
 def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
     table: psycopg.Connection,
     outbox: Outbox,

@@ -18,7 +18,7 @@ from outbox.embedded import fetching, java
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, JavaMissing, MavenMissing
 from outbox.embedded.java import find_java
 from outbox.embedded.process import await_end
-from outbox.embedded.products import ELASTICSEARCH, OPENSEARCH, RELEASES, release_of
+from outbox.embedded.products import ELASTICSEARCH, RELEASES, release_of
 from outbox.embedded.server_account import Account
 from outbox.embedded.supplies import existing_distribution, fetched_distribution, find_supplies
 from tests.fixtures.waiting import eventually
@@ -86,14 +86,6 @@ def test_only_the_server_is_unpacked_and_the_zip_is_removed(programs: Path, tmp_
     assert (found.version, found.home) == ("8.14.1", tmp_path / "elasticsearch-8.14.1")
     assert not list(tmp_path.rglob("large.js"))
     assert not list((tmp_path / "fetch").rglob("*.zip"))
-
-
-def test_opensearch_is_the_whole_archive_whose_only_folder_is_named_by_its_version(
-    programs: Path, tmp_path: Path
-) -> None:
-    install_maven(programs, ["opensearch-2.19.6/lib/opensearch-2.19.6.jar"], "opensearch-2")
-    found = fetched_distribution(tmp_path, "opensearch-2", lambda _: None)
-    assert (found.product, found.version, found.home) == (OPENSEARCH, "2.19.6", tmp_path / "opensearch-2.19.6")
 
 
 def test_two_starts_at_once_fetch_once(programs: Path, tmp_path: Path) -> None:

@@ -20,14 +20,6 @@ def values(desk: KafkaDesk, topic: str) -> list[bytes | None]:
     return [message.value() for message in desk.read(topic)]
 
 
-def test_records_are_read_as_they_were_written(kafka: KafkaDesk, topic: str) -> None:
-    sent = [Sent(b"article:1", b'{"price":1.10}', {"op": b"upsert"}, 2), Sent(b"article:1", None, {}, 2)]
-    assert kafka.produce(topic, sent) == [(2, 0), (2, 1)]
-    first, second = kafka.read(topic)
-    assert (first.key(), first.value(), first.headers()) == (b"article:1", b'{"price":1.10}', [("op", b"upsert")])
-    assert (second.value(), second.headers()) == (None, None)
-
-
 @pytest.mark.release("restarts of a broker of its own; embedded servers are for trials and tests")
 def test_records_offsets_and_port_survive_a_restart_and_a_crash(broker: EmbeddedKafka) -> None:
     port, desk = broker.port, KafkaDesk(broker.url)

@@ -217,23 +217,6 @@ def _compared() -> Any:
     return Compared(rate=0)
 
 
-def test_a_second_document_under_a_routing_is_removed_where_the_view_says_none(
-    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
-) -> None:
-    es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
-    world = JoinedWorld(queue, es, elastic_url, absent_index)
-    world.add(1)
-    world.refresh(1)
-    world.project()
-    there = next(r for r in "abcdefgh" if not es.exists(index=absent_index, id="article:1", routing=r))
-    es.index(index=absent_index, id="article:1", routing=there, document={}, version=1, version_type="external")
-    desk = world.reindexing().repair
-    assert desk.write(desk.plan(_compared(), 100), ALICE, "r", rate=0).written == 1
-    world.project()
-    assert not es.exists(index=absent_index, id="article:1", routing=there)
-    assert world.source("article:1") == {"title": "title 1", "comments": 0}
-
-
 def test_a_backfill_declares_what_nobody_has_and_a_type_of_payloads_is_refused(world: JoinedWorld) -> None:
     world.add(3)
     world.fill_index("article")
@@ -279,7 +262,7 @@ def test_refreshes_are_written_in_steps_and_go_on_after_the_last_id(world: Joine
         desk.write(RefreshOptions(["article"]), ALICE, "why", done, rate=0, on_step=stop)
     assert done.last is not None
     assert (done.written, done.last.entity_id) == (20, "20")
-    assert written(world, RefreshOptions(["article"], after=done.last.entity_id)).written == 15
+    assert written(world, RefreshOptions(["article"], after=done.last)).written == 15
     assert entities(world) == list(range(1, 36))
     world.project()
     assert world.drift() == 0
@@ -347,16 +330,6 @@ def test_ids_may_be_gone_and_must_be_ids(world: JoinedWorld) -> None:
     assert world.source("article:2") is None
     with pytest.raises(UsageError, match="'007' is no id"):
         written(world, RefreshOptions(["article"], ids=("007",)))
-
-
-def test_types_that_the_view_does_not_keep_are_refused(world: JoinedWorld) -> None:
-    world.add(3)
-    PostgresEntityTypes(world.queue.pool()).change("text", EntityType(KeptBy.PAYLOAD), ALICE, "why", None)
-    desk = world.reindexing().refresh
-    for kind in ("note", "text"):
-        with pytest.raises(NotKeptByView, match=kind):
-            desk.types([kind])
-    assert desk.types([]) == ["article"]
 
 
 def test_a_refresh_of_all_heals_a_restored_database(world: JoinedWorld) -> None:

@@ -9,7 +9,6 @@ from elasticsearch import Elasticsearch
 from outbox.errors import Conflict, ElasticsearchDown, UsageError
 from outbox.facts import Warned
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.reindex import next_index
 from outbox.ports import BulkAction
 from outbox.reindex import copier, mismatches
 from outbox.reindex.backfill import AtWork, RebuildUnderWay
@@ -26,7 +25,6 @@ from outbox.reindex.rebuild_steps import (
 from outbox.reindex.verify import VerifyOptions
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex, MappingRefused, NotAnAlias
-from outbox.store.truth import NeedsEntityIndex
 from tests.fixtures.depth import depth
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, Fuse, JoinedRebuildWorld, Killed, RebuildWorld
@@ -139,14 +137,6 @@ def test_a_second_rebuild_counts_on_and_may_copy_the_mapping(world: RebuildWorld
     made = world.es.indices.get(index=again.new_index)[again.new_index]
     assert made["mappings"]["properties"]["title"]["type"] == "keyword"
     assert made["settings"]["index"]["number_of_shards"] == "2"
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [([], "a-v2"), (["a-v1", "a-v9", "a-vx"], "a-v10"), (["b-v7", "a"], "a-v2")],
-)
-def test_new_indexes_are_numbered_above_all_there_are(names: list[str], expected: str) -> None:
-    assert next_index("a", names) == expected
 
 
 # Both must have it
@@ -382,15 +372,6 @@ def test_documents_that_cannot_be_copied_are_said_before_anything_starts(world: 
         world.start()
     assert refused.value.exit_code == 78
     assert world.row().status == "failed"
-
-
-def test_without_a_view_and_an_entity_index_nothing_starts(
-    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(RebuildWorld, "_prepare", lambda self: None)
-    world = RebuildWorld(queue, es, elastic_url, absent_index, view=False)
-    with pytest.raises(NeedsEntityIndex):
-        world.start()
 
 
 def test_only_one_at_a_time(world: RebuildWorld) -> None:

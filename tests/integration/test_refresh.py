@@ -162,23 +162,6 @@ def test_the_version_is_drawn_after_the_claim_and_before_the_read_by_a_statement
     assert blog.document() == {"title": "one", "comments": 1}
 
 
-def test_a_late_writer_does_not_overwrite_what_was_read_after_it(blog: Blog) -> None:
-    """The scene of the lost comment: whoever read first writes last, with the lower version."""
-    blog.add()
-    blog.refresh()
-    other = blog.a_colleague()
-
-    def overtake() -> None:
-        blog.comment()
-        blog.refresh()
-        other.run()
-
-    blog.sink.before = overtake
-    blog.worker.run()
-    assert blog.document() == {"title": "one", "comments": 1}
-    assert blog.queue.counts() == {"done": 2}
-
-
 def test_two_transactions_that_commit_in_the_other_order_than_they_were_written_lose_no_comment(blog: Blog) -> None:
     """The second is projected before the first is committed, from a view that lacks the first one's comment."""
     blog.add()
@@ -284,15 +267,6 @@ def test_a_delete_of_a_type_that_the_view_keeps_means_what_the_view_says(blog: B
     assert blog.document() is None
     assert blog.document(2) == {"title": "one", "comments": 0}
     assert [blog.queue.row(id).status for id in (gone, again)] == ["done", "done"]
-
-
-def test_deletes_of_a_kept_type_do_not_set_off_the_brake_for_lookups(blog: Blog) -> None:
-    blog.add(1000)
-    for id in range(60):
-        blog.queue.produce(str(id), op="delete")
-    blog.refresh(1000)
-    blog.worker.run()
-    assert blog.queue.counts() == {"done": 61}
 
 
 def test_articles_that_go_with_their_comments_do_not_set_off_the_brake_either(blog: Blog) -> None:
@@ -489,19 +463,6 @@ def test_large_documents_are_read_again_after_the_draw_and_keep_its_version(blog
 
 
 # Interfaces
-
-
-@pytest.mark.parametrize("call", ["outbox_refresh('article', '1')", "outbox_enqueue('article', '1', 'refresh')"])
-def test_the_functions_write_a_refresh_in_the_callers_transaction(blog: Blog, call: str) -> None:
-    id = blog.queue.value(f"select {call}")
-    row = blog.queue.row(id)
-    assert (row.entity_type, row.entity_id, row.op, row.payload, row.status) == (
-        "article",
-        "1",
-        "refresh",
-        None,
-        "pending",
-    )
 
 
 @pytest.mark.parametrize("more", ["payload => '{}'", "version => 3"])

@@ -191,7 +191,7 @@ OPERATOR = {
     "pruning": "*",
     "pulse": "*",
     "rebuild_parts": "*",
-    "rebuilds": "begin newest lately take renew let_go advance wrote_page gather unconfirmed now older_leases",
+    "rebuilds": "begin newest lately take renew let_go advance gather unconfirmed now older_leases",
     "repairs": "*",
     "replays": " ".join(name for name in queries("replays") if name != "forget"),
     "requests": "*",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,8 @@ class Bench:
     second: SecondTarget = field(init=False)
 
     def __post_init__(self) -> None:
-        self.second = SecondTarget(self.sink, self.rebuilds, self.facts.append, self.clock)
+        rebuilds: Any = self.rebuilds
+        self.second = SecondTarget(self.sink, rebuilds, self.facts.append, self.clock)
 
     def mirror(self, *indexes: str, revision: int = 7) -> None:
         self.rebuilds.now = Mirroring(1, revision, OLD, indexes or (NEW,))

@@ -7,10 +7,10 @@ from outbox.embedded import __main__ as command
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What would have been started or fetched: its release, its heap."""
+    """What would have been started or fetched: its release."""
     asked: list[str] = []
     monkeypatch.delenv("OUTBOX_ES_VERSION", raising=False)
-    monkeypatch.setattr(command, "serve", lambda release, heap: asked.extend((release, heap)))
+    monkeypatch.setattr(command, "serve", asked.append)
     monkeypatch.setattr(command, "fetch", asked.append)
     monkeypatch.setattr(command, "fetch_kafka", lambda wanted: asked.extend(("Kafka", wanted)))
     return asked
@@ -25,24 +25,24 @@ def test_help_is_shown_and_starts_nothing(
     assert started == []
 
 
-@pytest.mark.parametrize("arguments", ["", "stop", "serve 0g", "serve 1g opensearch", "fetch solr"])
+@pytest.mark.parametrize("arguments", ["", "stop", "serve opensearch 1g", "fetch solr"])
 def test_what_is_not_understood_starts_nothing(
     started: list[str], capsys: pytest.CaptureFixture[str], arguments: str
 ) -> None:
     assert command.main(arguments.split()) == 2
-    assert "optional heap size" in capsys.readouterr().err
+    assert "fetch connect" in capsys.readouterr().err
     assert started == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "asked"),
     [
-        ("serve", ["8", "1g"]),
-        ("serve opensearch-2.19.6 2g", ["opensearch-2.19.6", "2g"]),
+        ("serve", ["8"]),
+        ("serve opensearch-2.19.6", ["opensearch-2.19.6"]),
         ("fetch", ["8"]),
         ("fetch connect", ["Kafka", "connect"]),
     ],
 )
-def test_a_release_and_a_heap_may_be_given(started: list[str], arguments: str, asked: list[str]) -> None:
+def test_a_release_may_be_given(started: list[str], arguments: str, asked: list[str]) -> None:
     assert command.main(arguments.split()) == 0
     assert started == asked

@@ -12,7 +12,7 @@ from outbox.errors import StreamDown
 from outbox.kafka import capture_wait
 from outbox.kafka.settle_wait import StreamMark
 from outbox.ops import status
-from outbox.policy.drift import DriftReport, add_record, report_record
+from outbox.policy.drift import DriftReport
 from outbox.ports import Captured, PartitionOffsets, StreamOffsets
 from outbox.reindex.comparison import Comparison
 from outbox.reindex.document_pairs import DocumentPairs
@@ -154,5 +154,5 @@ def test_a_rebuild_is_not_swapped_on_what_could_not_be_judged() -> None:
 def test_parts_add_up_what_they_could_not_judge() -> None:
     whole = DriftReport()
     for _ in range(2):
-        add_record(whole, report_record(DriftReport(in_flux=2, unjudged=2)))
+        whole.add(DriftReport(in_flux=2, unjudged=2))
     assert whole.unjudged == 4

@@ -4,7 +4,7 @@ at once."""
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from outbox.policy.places import NotedPlace
 from outbox.ports import BulkAction, Document, WriteReport
 from outbox.reindex import copier
 from outbox.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
-from outbox.reindex.pacing import JobPace, read_ahead
+from outbox.reindex.pacing import JobPace
 from tests.fixtures.events import Time
 from tests.fixtures.sinks import MemorySink
 
@@ -196,13 +196,6 @@ def test_a_document_that_meets_a_version_ahead_each_time_is_refused_and_never_co
     assert [call for call in table.calls if "raise" in call] == ["raise to 900", "raise to 1900", "raise to 2900"]
 
 
-def test_a_document_that_meets_a_version_ahead_and_then_a_colleagues_is_newer() -> None:
-    table = Table({"1": "one"})
-    sink = Scripted(replies=[Stale(900), Stale(902)], meanwhile=[lambda: None, lambda: table.raise_version(902)])
-    ((_, written),) = copying(table, sink).part("article", None, None)
-    assert (written.newer, written.refusals) == (1, [])
-
-
 def test_what_was_written_too_late_three_times_is_refused_and_not_done() -> None:
     """Each time its delete may have been forgotten before the write: what is there may be back from the dead."""
     table, sink = Table({"1": "one"}), Slow(seconds=[31.0, 31.0, 31.0])
@@ -369,15 +362,3 @@ def test_a_page_is_read_when_the_share_of_time_of_the_one_before_is_over(one_a_p
     pace = JobPace(0.5, clock=lambda: 0.0, rest=lambda seconds: one_a_page.calls.append(f"rest {seconds:g}"))
     list(copying(one_a_page, Gates(), pace=pace).part("article", "3", None))
     assert one_a_page.calls == ["draw", "read", "rest 1", "draw", "read", "rest 3", "draw", "read"]
-
-
-def test_reading_ahead_keeps_the_order_and_the_error_comes_in_its_place() -> None:
-    def source() -> Iterator[int]:
-        yield 1
-        yield 2
-        raise ValueError("third")
-
-    seen: list[int] = []
-    with pytest.raises(ValueError, match="third"):
-        seen.extend(read_ahead(source(), lambda n: n * 10, 2, ending := threading.Event()))
-    assert (seen, ending.is_set()) == ([10, 20], False)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from outbox.reindex.parallel import UNCLAIMED, Parallel, PartJob, PartsGone, Spread
+from outbox.reindex.parallel import Parallel, PartJob, PartsGone, Spread
 from outbox.reindex.parts import PartsProgress, PlannedPart, Work, WorkKind
 
 WORK = Work(WorkKind.VERIFICATION, 7)
@@ -92,7 +92,7 @@ def test_parts_that_vanish_end_it_because_nobody_did_their_keys() -> None:
     assert engine.stops == 1
 
 
-@pytest.mark.parametrize(("processes", "said"), [(8, ["1 parts are left"]), (1, [])])
+@pytest.mark.parametrize(("processes", "said"), [(8, ["parts left: 1, f"]), (1, [])])
 def test_a_resume_by_more_processes_than_parts_are_left_says_so(processes: int, said: list[str]) -> None:
     """What one process began is one part: more have nothing to do."""
     notes: list[str] = []
@@ -117,16 +117,6 @@ def test_what_is_done_at_a_resume_is_added_up_without_a_process() -> None:
     table = Table([PartsProgress(parts=4, open=0, written=400)])
     spreading(table, engine).run(WORK, JOB, lambda now: written.append(now.written))
     assert (written, engine.jobs) == ([400], [])
-
-
-@pytest.mark.parametrize(("held", "said"), [(0, [UNCLAIMED]), (1, [])])
-def test_parts_that_nobody_takes_for_a_minute_are_reported_once(held: int, said: list[str]) -> None:
-    notes, clock = list[str](), iter(range(0, 10_000, 20))
-    working = [PartsProgress(parts=4, open=4, held=held)] * 12
-    parallel = spreading(Table([*working, PartsProgress(parts=4, open=0)]), Engine())
-    parallel.say, parallel.clock = notes.append, lambda: float(next(clock))
-    parallel.run(WORK, JOB, lambda _: None)
-    assert notes == said
 
 
 def test_many_documents_that_nobody_can_cut_are_one_part_and_a_note_says_what_helps() -> None:

@@ -1,6 +1,5 @@
 """What one part of a comparison hands back: drift up to its limit, whatever else it met."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ from outbox.policy.drift import DriftFinding, DriftReport, Kind
 from outbox.reindex import partwise_verify
 from outbox.reindex.pacing import JobPace
 from outbox.reindex.parts import RebuildPart
-from outbox.reindex.partwise_verify import PartCompare
+from outbox.reindex.partwise_verify import RESULTS, PartCompare
 
 PLACE = {"target": "articles", "index": "articles", "types": ["article"], "routed": False}
 
@@ -36,13 +35,13 @@ class Comparing:
 
 @dataclass
 class Parts:
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Any = None
 
     def counts(self, part: RebuildPart, compared: int, drift: int) -> bool:
         return True
 
-    def finish(self, part: RebuildPart, report: Mapping[str, Any] | None = None) -> bool:
-        self.record = report or {}
+    def finish(self, part: RebuildPart, report: Any = None) -> bool:
+        self.record = report
         return True
 
 
@@ -56,6 +55,6 @@ def test_only_drift_counts_against_the_limit_and_failed_events_count_apart(monke
     parts, sides = Parts(), SimpleNamespace(routed={})
     compare = PartCompare(parts, lambda: sides, JobPace(0), None, 3, lambda: False)  # type: ignore[arg-type, return-value]
     compare(RebuildPart(1, 1, "article", None, None, PLACE, None))
-    handed = [(each["kind"], each["failed"]) for each in parts.record["findings"]]
-    assert handed == [("orphaned", False)] * 3 + [("stale", True)] * 3
-    assert parts.record["report"]["counts"]["unknown"] == 9
+    report, findings = RESULTS.validate_python(parts.record)
+    assert [(each.kind, each.failed) for each in findings] == [(Kind.ORPHANED, False)] * 3 + [(Kind.STALE, True)] * 3
+    assert report.counts[Kind.UNKNOWN] == 9

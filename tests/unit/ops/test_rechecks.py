@@ -90,7 +90,3 @@ def test_a_backlog_of_production_slows_the_job_to_a_fifth_until_it_is_gone() -> 
     for _ in range(20):
         pace.took(500)
     assert time() - again == pytest.approx(20 * 500 / 1000, abs=3)
-
-
-def test_a_rate_of_nothing_never_rests() -> None:
-    JobPace(0, rest=lambda _: 1 / 0).took(10_000)

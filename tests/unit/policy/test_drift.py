@@ -1,6 +1,5 @@
 """What counts as drift, and how much of it a report keeps."""
 
-import orjson
 import pytest
 
 from outbox.policy.document import Naming
@@ -12,12 +11,11 @@ from outbox.policy.drift import (
     Key,
     Kind,
     Truth,
-    add_record,
     fields_of,
     judge,
-    report_record,
     seen_of,
 )
+from outbox.reindex.partwise_verify import RESULTS, PartResult
 
 KEY = Key("article", "1")
 BODY = '{"title": "x"}'
@@ -96,7 +94,7 @@ def test_reports_of_parts_add_up_to_what_one_report_would_hold() -> None:
     """By way of JSON, as they come from other processes; the first hundred of each kind stay."""
     whole, added = DriftReport(), DriftReport()
     for number in range(3):
-        part = DriftReport(compared=10, in_flux=1, ahead=2, without_source=3)
+        part = DriftReport(compared=10, in_flux=1, without_source=3)
         for place in range(60):
             kind = Kind.DIFFERENT if place % 2 else Kind.UNKNOWN
             key = KEY if place % 2 else None
@@ -107,7 +105,8 @@ def test_reports_of_parts_add_up_to_what_one_report_would_hold() -> None:
         whole.cannot_read(KEY, "broken")
         part.note("said once")
         whole.note("said once")
-        add_record(added, orjson.loads(orjson.dumps(report_record(part))))
-    whole.compared, whole.in_flux, whole.ahead, whole.without_source = 30, 3, 6, 9
+        crossed = RESULTS.validate_json(RESULTS.dump_json(PartResult(part, [])))
+        added.add(crossed.report)
+    whole.compared, whole.in_flux, whole.without_source = 30, 3, 9
     assert added == whole
     assert len(added.first[Kind.UNKNOWN]) == 90

@@ -8,7 +8,6 @@ from outbox.reindex import parts
 from outbox.reindex.parts import (
     MOST_PARTS,
     MOST_PROCESSES,
-    PartsProgress,
     cut,
     number_of_parts,
     planned,
@@ -72,12 +71,3 @@ def test_types_take_turns_and_are_numbered_through() -> None:
         (3, "a", "1", None),
     ]
     assert list(planned({})) == []
-
-
-def test_progress_names_the_slowest_part() -> None:
-    assert PartsProgress(parts=8, open=8).remark == "0 of 8 parts"
-    busy = PartsProgress(
-        parts=8, open=3, written=5, newer=1, refused=1, slowest=2, slowest_done=1200, slowest_seconds=4.4
-    )
-    assert busy.remark == "5 of 8 parts, slowest 2 with 1,200 in 4 s"
-    assert busy.done == 7
