@@ -109,9 +109,6 @@ def run(
     database_url: DatabaseUrl = None,
     elastic_url: ElasticUrl = None,
     product: Annotated[str | None, typer.Option(help=f"The embedded search server: {PRODUCTS}.")] = None,
-    own_servers: Annotated[
-        bool, typer.Option("--own-servers", help="The labs may change the settings of the given servers.")
-    ] = False,
     alerts: Annotated[
         bool, typer.Option("--alerts/--no-alerts", help="Watch the shipped alerts in a real Prometheus.")
     ] = True,
@@ -138,7 +135,7 @@ def run(
             print(f"{one.name:<26} {one.seconds:>3} s  {one.title}" + (f" (needs {one.needs})" if one.needs else ""))
         return
     place = code.resolve() if code else None
-    wishes = RunOptions(runs, operator, seed, keep, database_url, elastic_url, own_servers, alerts, place, wanted)
+    wishes = RunOptions(runs, operator, seed, keep, database_url, elastic_url, alerts, place, wanted)
     session = Session(wishes)
     exit_code = session.run(chosen)
     if json:
