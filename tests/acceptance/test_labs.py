@@ -18,7 +18,6 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from labs.mutations import MUTATIONS, mutate
-from outbox.embedded import EmbeddedPostgres
 from tests.fixtures.browser import open_page, overflow, serious_findings
 from tests.fixtures.depth import depth
 from tests.fixtures.processes import ROOT, RunningProcess, StartProcess
@@ -160,21 +159,6 @@ def test_a_server_that_does_not_answer_is_said(start_process: StartProcess, elas
     process = start_process([sys.executable, "-m", "labs", "run", "bad_op", *given], PATH=os.environ["PATH"])
     assert process.wait() == 75
     assert "PostgreSQL does not answer" in process.output
-
-
-@pytest.mark.release("it starts a PostgreSQL of its own; the verdict is a unit test")
-def test_a_server_that_dies_in_the_middle_makes_it_inconclusive(
-    start_process: StartProcess, elastic_url: str, tmp_path: Path
-) -> None:
-    with EmbeddedPostgres.temporary() as server:
-        given = ["--database-url", server.url, "--elastic-url", elastic_url, "--no-alerts"]
-        argv = [sys.executable, "-m", "labs", "run", "bad_op", *given]
-        process = start_process(argv, LABS_RUNS=str(tmp_path), PATH=os.environ["PATH"])
-        until(process, "fault")
-        server.kill()
-        assert process.wait() == 3, process.output
-    assert "PostgreSQL no longer answers" in process.output
-    assert "INCONCLUSIVE" in process.output
 
 
 @pytest.mark.release("judges the labs and not the program")
