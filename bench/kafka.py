@@ -13,7 +13,6 @@ from bench.debezium import capacity
 from bench.debezium import measure as through_debezium
 from bench.drain import Shape, warm_up
 from bench.load import bulk_bodies, fill, rest
-from bench.profile import by_own_time, py_spy, record
 from bench.raw import send
 from bench.result import BenchmarkResult, CannotRun, Threshold, progress
 from bench.stack import POSTGRES, BenchmarkServers
@@ -30,7 +29,6 @@ POISON = Threshold("drain of Kafka with 0.05 % poison / without", 0.95, 0.98)
 LOGICAL = {"wal_level": "logical"}
 PARTITIONS = 6  # what `outbox kafka connector` gives a topic
 POISON_EVERY = 2_000  # 0.05 %
-PROFILED_SECONDS = 10
 IDLE_SECONDS = 5.0
 # A lane reads its records itself, while nobody works on its request: with two of them on two cores 0.3 to 0.4 of a core
 # was idle. Of raw `_bulk`, by turns in one run: 0.61 with two lanes, 0.64 to 0.69 with three, 0.68 to 0.80 with four.
@@ -47,10 +45,8 @@ as fast as PostgreSQL takes them, until the topic has them; 30,000 before that a
 WAL beyond the insert: after the producer's insert, and during the drain with poison; over that of claim and settle."""
 
 
-def run(
-    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 5, profile: bool = False, **shape: int
-) -> BenchmarkResult:
-    """`--set`: events, size, lanes, processes, batch, prose; profile=true for the daemon's own time by function."""
+def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 5, **shape: int) -> BenchmarkResult:
+    """`--set`: events, size, lanes, processes, batch, prose."""
     if not stack.embedded:
         raise CannotRun("it reads the CPU of its servers: leave OUTBOX_TEST_DATABASE_URL and _ELASTIC_URL out")
     chosen = Shape.of({"lanes": LANES, **shape}, smoke=smoke)
@@ -64,8 +60,6 @@ def run(
             for number in range(rounds):
                 progress(f"round {number + 1} of {rounds}")
                 drains.one_round(result, number)
-            if profile:
-                drains.profiled(result)
         for number in range(rounds):
             progress(f"through Debezium, {number + 1} of {rounds}")
             through_debezium(pair, kafka, result, size=chosen.size, smoke=smoke)
@@ -206,20 +200,6 @@ class BothSources:
         if (found, row) != (self.shape.events - refused, (refused, refused)):
             raise RuntimeError(f"{found} documents and {row} rows (all, with a refusal), {refused} were to be refused")
         self.stack.fresh_index(self.index)  # the next side must find nothing to merge
-
-    def profiled(self, result: BenchmarkResult) -> None:
-        """One more drain, whose rate does not count: to be sampled slows it down."""
-        program = py_spy()
-        self.topic.fill(self.table_url)
-        self._settle_down(self.index)
-        since = log_size()
-        self.of_kafka.resume()
-        progress("sampling")
-        stacks = record(program, self.of_kafka.processes[0].pid, PROFILED_SECONDS)
-        self.topic.wait_committed(self.shape.events, self.of_kafka, since)
-        self.of_kafka.pause()
-        for name, share in by_own_time(stacks)[:20]:
-            result.add(f"own time: {name}", "share", share)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ and Elasticsearch are queues with so many cores. It measures nothing: its consta
 import heapq
 import sys
 import tomllib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,17 +122,21 @@ class Network:
 def simulate(setup: Setup, known: dict[str, float]) -> Outcome:
     network = Network(setup, known)
     lanes = [process for process in range(setup.processes) for _ in range(setup.lanes)]
-    batches = [_lane(network, process) for process in lanes]
-    coming = [(0.0, number) for number in range(len(lanes))]
-    ends = 0.0
+    ends = played([_lane(network, process) for process in lanes])
+    rate = len(lanes) * BATCHES_A_LANE * known["batch"] / ends
+    return Outcome(rate, limit(network.queues(), ends) or "waiting: more lanes help")
+
+
+def played(flights: Sequence[Iterator[float]]) -> float:
+    """When the last of them has ended: whoever is first in time goes on."""
+    coming, ends = [(0.0, number) for number in range(len(flights))], 0.0
     while coming:
         _, number = heapq.heappop(coming)
-        at = next(batches[number], None)
+        at = next(flights[number], None)
         if at is not None:
             ends = max(ends, at)
             heapq.heappush(coming, (at, number))
-    rate = len(lanes) * BATCHES_A_LANE * known["batch"] / ends
-    return Outcome(rate, _limit(network, ends))
+    return ends
 
 
 def _lane(network: Network, process: int) -> Iterator[float]:
@@ -143,9 +147,10 @@ def _lane(network: Network, process: int) -> Iterator[float]:
             yield at
 
 
-def _limit(network: Network, ends: float) -> str:
-    fullest = max(network.queues(), key=lambda queue: queue.busy / queue.cores)
-    return fullest.name if fullest.busy / fullest.cores / ends >= FULL else "waiting: more lanes help"
+def limit(queues: Iterable[ServiceQueue], ends: float) -> str:
+    """The part that is full; empty where all of them wait."""
+    fullest = max(queues, key=lambda queue: queue.busy / queue.cores)
+    return fullest.name if fullest.busy / fullest.cores / ends >= FULL else ""
 
 
 def table() -> str:
@@ -172,10 +177,10 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def written(page: str, made: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{made}\n{END}{after}"
+def written(page: str, made: str, begin: str = BEGIN, end: str = END) -> str:
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{made}\n{end}{after}"
 
 
 if __name__ == "__main__":

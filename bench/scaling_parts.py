@@ -5,12 +5,11 @@ and written to Elasticsearch. It measures nothing: its constants are in scaling_
 docs/scaling.md.
 """
 
-import heapq
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.scaling import FULL, PAGE, ServiceQueue, figures
+from bench.scaling import PAGE, ServiceQueue, figures, limit, played, written
 
 BEGIN, END = "<!-- table: python -m bench.scaling_parts --write -->", "<!-- end of parts -->"
 DOCUMENTS = 1_000_000_000
@@ -84,16 +83,9 @@ class CopyNetwork:
 def simulate(setup: CopySetup, known: dict[str, float]) -> CopyOutcome:
     network = CopyNetwork(setup, known)
     flights = [network.pages(process) for process in range(setup.processes) for _ in range(IN_FLIGHT)]
-    coming, ends = [(0.0, number) for number in range(len(flights))], 0.0
-    while coming:
-        _, number = heapq.heappop(coming)
-        at = next(flights[number], None)
-        if at is not None:
-            ends = max(ends, at)
-            heapq.heappush(coming, (at, number))
-    fullest = max(network.queues(), key=lambda queue: queue.busy / queue.cores)
-    full = fullest.busy / fullest.cores / ends >= FULL
-    return CopyOutcome(len(flights) * PAGES * A_PAGE / ends, fullest.name if full else "waiting: more processes help")
+    ends = played(flights)
+    fullest = limit(network.queues(), ends)
+    return CopyOutcome(len(flights) * PAGES * A_PAGE / ends, fullest or "waiting: more processes help")
 
 
 def table() -> str:
@@ -109,14 +101,8 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def written(page: str, made: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{made}\n{END}{after}"
-
-
 if __name__ == "__main__":
     made = table()
     print(made)
     if "--write" in sys.argv:
-        PAGE.write_text(written(PAGE.read_text(), made))
+        PAGE.write_text(written(PAGE.read_text(), made, BEGIN, END))

@@ -58,13 +58,9 @@ def list_(json: Json = False) -> None:
 
 
 @app.command()
-def show(name: str, json: Json = False) -> None:
+def show(name: str) -> None:
     """Show story, hypothesis, load, fault, checks and requirements of an experiment. Runs nothing."""
-    one = find(name)
-    if json:
-        print(jsonlib.dumps(_described(one), indent=1))
-        return
-    for key, value in _described(one).items():
+    for key, value in _described(find(name)).items():
         if value not in (None, "", []):
             print(_paragraph(key.replace("_", " "), "; ".join(value) if isinstance(value, list) else str(value)))
 
@@ -109,9 +105,6 @@ def run(
     database_url: DatabaseUrl = None,
     elastic_url: ElasticUrl = None,
     product: Annotated[str | None, typer.Option(help=f"The embedded search server: {PRODUCTS}.")] = None,
-    own_servers: Annotated[
-        bool, typer.Option("--own-servers", help="The labs may change the settings of the given servers.")
-    ] = False,
     alerts: Annotated[
         bool, typer.Option("--alerts/--no-alerts", help="Watch the shipped alerts in a real Prometheus.")
     ] = True,
@@ -138,7 +131,7 @@ def run(
             print(f"{one.name:<26} {one.seconds:>3} s  {one.title}" + (f" (needs {one.needs})" if one.needs else ""))
         return
     place = code.resolve() if code else None
-    wishes = RunOptions(runs, operator, seed, keep, database_url, elastic_url, own_servers, alerts, place, wanted)
+    wishes = RunOptions(runs, operator, seed, keep, database_url, elastic_url, alerts, place, wanted)
     session = Session(wishes)
     exit_code = session.run(chosen)
     if json:

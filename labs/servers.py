@@ -23,14 +23,13 @@ from outbox.store.schema.migrate import migrate
 
 
 class Servers:
-    """Started with `with`. `own` servers may be stopped, killed and reconfigured; given ones may not."""
+    """Started with `with`. Embedded servers may be stopped, killed and reconfigured; given ones may not."""
 
     def __init__(
         self,
         database_url: str | None = None,
         elastic_url: str | None = None,
         *,
-        own: bool = False,
         release: str = "elasticsearch",
         say: Callable[[str], None] = print,
     ) -> None:
@@ -39,7 +38,6 @@ class Servers:
         )
         self.release = release  # of embedded search servers
         self.given = bool(database_url), bool(elastic_url)
-        self._may_change = own
         self._say = say
         self._down: set[str] = set()
         self.template = f"lab_template_{uuid.uuid4().hex[:6]}"
@@ -109,8 +107,8 @@ class Servers:
 
     def require_own(self, what: str) -> None:
         """For faults that affect more than a lab's own database and index."""
-        if not self._may_change and any(self.given):
-            raise NotHere(f"it {what}, but these servers were given; allow it with --own-servers")
+        if any(self.given):
+            raise NotHere(f"it {what}, but these servers were given")
 
     def postgres(self) -> EmbeddedServer:
         if self._stack.postgres is None:

@@ -34,7 +34,6 @@ class RunOptions:
     keep: bool = False
     database_url: str | None = None
     elastic_url: str | None = None
-    own_servers: bool = False
     watch_alerts: bool = True
     code: Path | None = None
     release: str = "elasticsearch"
@@ -63,7 +62,7 @@ class Session:
         with Interruptions() as interruptions:
             try:
                 given = wishes.database_url, wishes.elastic_url
-                wanted = Servers(*given, own=wishes.own_servers, release=wishes.release, say=say)
+                wanted = Servers(*given, release=wishes.release, say=say)
                 with _leaving(wanted, interruptions) as servers:
                     for experiment in experiments:
                         self._one(experiment, servers, interruptions)

@@ -66,6 +66,6 @@ EXPERIMENT = Experiment(
         f"{refused(record):.0f} requests were refused and the batch limit fell from 50 to {smallest_limit(record):.0f};"
     ),
     runbook="docs/runbooks/OutboxElasticsearchFailing.md",
-    needs="servers of its own, or --own-servers: it sets a circuit breaker",
+    needs="servers of its own: it sets a circuit breaker",
     seconds=30,
 )

@@ -71,6 +71,6 @@ EXPERIMENT = Experiment(
     ),
     finding=lambda record: f"{partial(record):.0f} bulk requests failed in part;",
     runbook="docs/runbooks/OutboxElasticsearchFailing.md",
-    needs="servers of its own, or --own-servers: it holds back a shard's recovery",
+    needs="servers of its own: it holds back a shard's recovery",
     seconds=30,
 )

@@ -48,14 +48,13 @@ def chart(record: Record) -> str:
     _rows(drawing, found.rows)
     bottom = drawing.y
     frame = _phases(drawing, bottom) + _markers(drawing, bottom) + _axis(drawing, bottom)
-    hover = _hover(drawing, found)
     label = (
         f"Timeline of {record.name}: open events, age, rates, daemons, pauses and alerts over {drawing.end:.0f} seconds"
     )
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH} {bottom + 26:.0f}" role="img" aria-label="{escape(label)}">'
         f'<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        f'<line class="hatch" y2="6"/></pattern></defs>{"".join(frame)}{"".join(drawing.parts)}{"".join(hover)}</svg>'
+        f'<line class="hatch" y2="6"/></pattern></defs>{"".join(frame)}{"".join(drawing.parts)}</svg>'
     )
 
 
@@ -146,40 +145,3 @@ def _axis(drawing: Chart, bottom: float) -> list[str]:
     return [
         f'<text class="tick" x="{drawing.x(t)}" y="{bottom + 16}" text-anchor="middle">{t:g} s</text>' for t in ticks
     ]
-
-
-def _hover(drawing: Chart, found: ChartSeries) -> list[str]:
-    """One invisible column per sample: shows its numbers on hover, without a script."""
-    parts = []
-    height = 3 * (PANEL + GAP)
-    for place, t in enumerate(found.t):
-        x = drawing.x(t)
-        ends = drawing.x(found.t[place + 1]) if place + 1 < len(found.t) else x + 4
-        box = f'x="{x}" y="{TOP}" width="{max(ends - x, 1):.1f}" height="{height}"'
-        parts.append(f'<rect class="sample" {box}><title>{escape(_numbers(found, place))}</title></rect>')
-    return parts
-
-
-def _numbers(found: ChartSeries, place: int) -> str:
-    return (
-        f"{found.t[place]:.1f} s, {found.phase[place]}\n"
-        f"pending {found.pending[place]:.0f}, processing {found.processing[place]:.0f}\n"
-        f"oldest {found.oldest[place]:.1f} s\n"
-        f"done {found.done_rate[place]:.0f}/s, retried {found.retry_rate[place]:.0f}/s\n"
-        f"failed {found.failed[place]:.0f}"
-    )
-
-
-def sparkline(values: Sequence[float], width: int = 120, height: int = 28) -> str:
-    """The shape of a curve, for the overview page."""
-    if len(values) < 2:
-        return ""
-    most = max(*values, 1.0)
-    points = " ".join(
-        f"{width * place / (len(values) - 1):.1f},{height - 2 - (height - 4) * value / most:.1f}"
-        for place, value in enumerate(values)
-    )
-    return (
-        f'<svg class="spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" aria-hidden="true">'
-        f'<polygon points="0,{height} {points} {width},{height}"/><polyline points="{points}"/></svg>'
-    )

@@ -1,4 +1,4 @@
-"""Writes index.html, an overview of all runs of a folder: newest first, with each lab's recovery times."""
+"""Writes index.html, an overview of all runs of a folder: newest first."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from labs.client import server_in
 from labs.errors import LabError
 from labs.experiment import Experiment, all_experiments
-from labs.report.chart import sparkline
 from labs.report.page import render
 from outbox.policy.product import Product, Server
 
@@ -32,7 +29,6 @@ class RunSummary:
 
     folder: str
     report: dict[str, Any]
-    spark: str
 
     @property
     def server(self) -> Server:
@@ -41,13 +37,12 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class LabRuns:
-    """All runs of one lab, newest first; recovery times from oldest to newest."""
+    """All runs of one lab, newest first."""
 
     name: str
     title: str
     runs: list[RunSummary]
-    recovery: str
-    last_seconds: float | None
+    recovery_seconds: float | None
 
 
 def write(runs: Path) -> Path:
@@ -128,20 +123,8 @@ def _runs(runs: Path) -> Iterator[RunSummary]:
             report = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
             continue
-        yield RunSummary(path.parent.name, report, Markup(sparkline(_backlog(path.parent))))
-
-
-def _backlog(folder: Path) -> list[float]:
-    path = folder / "timeline.ndjson"
-    if not path.exists():
-        return []
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [
-        float(sum(line["status"].get(s, 0) for s in ("pending", "processing"))) for line in lines if "status" in line
-    ]
+        yield RunSummary(path.parent.name, report)
 
 
 def _history(name: str, runs: list[RunSummary]) -> LabRuns:
-    times = [run.report["recovery_seconds"] for run in reversed(runs)]
-    known = [float(seconds) for seconds in times if seconds is not None]
-    return LabRuns(name, runs[0].report["title"], runs, Markup(sparkline(known)), runs[0].report["recovery_seconds"])
+    return LabRuns(name, runs[0].report["title"], runs, runs[0].report["recovery_seconds"])

@@ -29,7 +29,6 @@ class ChartRow:
 @dataclass(slots=True)
 class ChartSeries:
     t: list[float] = field(default_factory=list)
-    phase: list[str] = field(default_factory=list)
     pending: list[float] = field(default_factory=list)
     processing: list[float] = field(default_factory=list)
     oldest: list[float] = field(default_factory=list)
@@ -47,7 +46,6 @@ def series(record: Record) -> ChartSeries:
         status = line["status"]
         seconds = max(line["t"] - before["t"], 0.2)
         found.t.append(line["t"])
-        found.phase.append(line["phase"])
         found.pending.append(status.get("pending", 0))
         found.processing.append(status.get("processing", 0))
         found.oldest.append(line["oldest"])

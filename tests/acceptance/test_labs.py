@@ -18,7 +18,6 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from labs.mutations import MUTATIONS, mutate
-from outbox.embedded import EmbeddedPostgres
 from tests.fixtures.browser import open_page, overflow, serious_findings
 from tests.fixtures.depth import depth
 from tests.fixtures.processes import ROOT, RunningProcess, StartProcess
@@ -92,6 +91,7 @@ def test_the_quickest_pass_and_leave_whole_reports(labs: StartLabs, quick_runs: 
         assert {"report.html", "report.md", "report.json", "reproduce.sh", "MANIFEST.sha256", "ledger.ndjson"} <= files
 
 
+@pytest.mark.release("judges the reports of the labs and not the program")
 def test_stored_runs_are_judged_the_same_again_and_a_changed_one_is_found(labs: StartLabs, quick_runs: Path) -> None:
     runs = [str(path) for path in sorted(quick_runs.glob("*-*"))]
     assert labs("verify", *runs).wait() == 0
@@ -110,6 +110,7 @@ def note(addresses: list[str], request: Request) -> None:
     addresses.append(request.url)
 
 
+@pytest.mark.release("judges the reports of the labs and not the program")
 def test_reports_open_in_a_real_browser_fit_a_phone_and_print(browser: Browser, quick_runs: Path) -> None:
     for path in sorted(quick_runs.glob("*/report.html")):
         asked: list[str] = []
@@ -155,26 +156,12 @@ def test_what_a_killed_lab_leaves_is_ended_by_itself_and_removed_by_clean(
     assert "dropped database lab_bad_op" in cleaned.output
 
 
+@pytest.mark.release("judges the labs and not the program")
 def test_a_server_that_does_not_answer_is_said(start_process: StartProcess, elastic_url: str) -> None:
     given = ["--database-url", "postgresql://x@127.0.0.1:1/y", "--elastic-url", elastic_url]
     process = start_process([sys.executable, "-m", "labs", "run", "bad_op", *given], PATH=os.environ["PATH"])
     assert process.wait() == 75
     assert "PostgreSQL does not answer" in process.output
-
-
-@pytest.mark.release("it starts a PostgreSQL of its own; the verdict is a unit test")
-def test_a_server_that_dies_in_the_middle_makes_it_inconclusive(
-    start_process: StartProcess, elastic_url: str, tmp_path: Path
-) -> None:
-    with EmbeddedPostgres.temporary() as server:
-        given = ["--database-url", server.url, "--elastic-url", elastic_url, "--no-alerts"]
-        argv = [sys.executable, "-m", "labs", "run", "bad_op", *given]
-        process = start_process(argv, LABS_RUNS=str(tmp_path), PATH=os.environ["PATH"])
-        until(process, "fault")
-        server.kill()
-        assert process.wait() == 3, process.output
-    assert "PostgreSQL no longer answers" in process.output
-    assert "INCONCLUSIVE" in process.output
 
 
 @pytest.mark.release("judges the labs and not the program")

@@ -1,16 +1,14 @@
-"""The deployment files, judged by the programs that will read them: promtool, systemd-analyze, compose, kustomize."""
+"""The deployment files, judged by the programs that will read them: promtool and systemd-analyze."""
 
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from tests.fixtures.deployment import DEPLOY, PROMETHEUS, ROOT, RULES, dashboards, queries
-from tests.fixtures.kustomize import build
+from tests.fixtures.deployment import DEPLOY, PROMETHEUS, RULES, dashboards, queries
 
 RULE_TESTS = sorted((PROMETHEUS / "tests").glob("*.yml"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -76,48 +74,3 @@ def test_systemd_finds_little_exposed(units: Path, name: str) -> None:
     found = re.search(r"Overall exposure level.*: ([\d.]+) ", told)
     assert found
     assert float(found[1]) <= WORST_SCORE
-
-
-def compose_is_here() -> bool:
-    docker = shutil.which("docker")
-    if docker is None:
-        return False
-    return subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode == 0
-
-
-def test_compose_resolves_its_file() -> None:
-    """By the client where it is; the schema is checked everywhere (tests/unit/deploy/test_compose.py)."""
-    path = ROOT / "docker-compose.infra.yml"
-    if compose_is_here():
-        profiles = ("--profile", "monitoring", "--profile", "app")
-        resolved = yaml.safe_load(told_by("docker", "compose", "-f", path, *profiles, "config"))
-    else:
-        resolved = yaml.safe_load(path.read_text())
-    ours = {"migrate", "index", "logins", "sample", "projector", "console"}
-    assert set(resolved["services"]) == {"db", "es", "prometheus", "grafana"} | ours
-
-
-def test_compose_joins_the_file_with_kafka() -> None:
-    """What the first file says of a service stays, and the second adds to it."""
-    files = [ROOT / "docker-compose.infra.yml", ROOT / "docker-compose.kafka.yml"]
-    if not compose_is_here():
-        merged = [yaml.safe_load(file.read_text())["services"]["projector"] for file in files]
-        assert not set(merged[0]["environment"]) & set(merged[1]["environment"])
-        return
-    given = [word for file in files for word in ("-f", str(file))]
-    resolved = yaml.safe_load(told_by("docker", "compose", *given, "--profile", "app", "config"))
-    assert {"kafka", "connect", "topic", "connector-login"} <= set(resolved["services"])
-    assert {"DATABASE_URL", "OUTBOX_SOURCE"} <= set(resolved["services"]["projector"]["environment"])
-
-
-@pytest.mark.parametrize("folder", ["base", "migrate", "overlays/dev", "overlays/kafka", "overlays/production"])
-def test_kustomize_builds_what_the_other_tests_read(folder: str) -> None:
-    """kubectl's kustomize where it is. Its absence leaves our own builder, which must at least agree with itself."""
-    path = DEPLOY / "kubernetes" / folder
-    kubectl = shutil.which("kubectl")
-    built = list(yaml.safe_load_all(told_by(kubectl, "kustomize", path))) if kubectl else build(path)
-    assert in_order(built) == in_order(build(path))
-
-
-def in_order(resources: list[Any]) -> list[Any]:
-    return sorted(resources, key=lambda resource: (resource["kind"], resource["metadata"]["name"]))

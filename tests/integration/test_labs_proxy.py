@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -92,15 +91,6 @@ def test_a_stalled_link_is_open_and_silent_until_it_is_healed(proxy: Proxy) -> N
         proxy.heal()
         connection.settimeout(5)
         assert connection.recv(1000) == b"later"
-
-
-def test_a_slow_link_delays_each_reply(proxy: Proxy) -> None:
-    proxy.slow(0.2)
-    with connect(proxy) as connection:
-        began = time.monotonic()
-        assert ask(connection) == b"hello"
-        assert time.monotonic() - began >= 0.2
-    assert proxy.counts["delayed"] == 1
 
 
 def test_a_lost_reply_was_applied_by_the_server(proxy: Proxy, echo: Echo) -> None:

@@ -55,7 +55,7 @@ def text(verdict: NemesisVerdict, about: dict[str, Any]) -> str:
 
 
 def markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> str:
-    """The tables of docs/reliability.md."""
+    """All that a run shows."""
     return "\n".join(
         [
             *(_storm_markdown(verdict, about) if verdict.counts else []),
@@ -79,11 +79,14 @@ def _poison_markdown(lane: NeighbourLane) -> list[str]:
     ]
 
 
+def _counts(verdict: NemesisVerdict) -> list[str]:
+    rows = (f"| {name.replace('_', ' ')} | {n:,} | {MEANING[name]} |" for name, n in verdict.counts.items())
+    return ["| count | | meaning |", "|---|---:|---|", *rows]
+
+
 def _storm_markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> list[str]:
     return [
-        "| count | | meaning |",
-        "|---|---:|---|",
-        *(f"| {name.replace('_', ' ')} | {n:,} | {MEANING[name]} |" for name, n in verdict.counts.items()),
+        *_counts(verdict),
         "",
         "| fault | done | bit in the storm | after it | the last bite |",
         "|---|---:|---:|---:|---|",
@@ -126,9 +129,10 @@ def record(page: Path, verdict: NemesisVerdict, about: dict[str, Any], history: 
 
 
 def _tables(verdict: NemesisVerdict, about: dict[str, Any], history: Path | None) -> str:
+    """`--judge` prints all the rest from the archive."""
     where = f" The history, packed by `--archive`: `{history}`." if history else ""
     told = f"**{verdict.word}**: {verdict.why}. `{headline(about)}`, {about['rate']:g} events per second.{where}"
-    return f"{told}\n\n{markdown(verdict, about)}"
+    return "\n".join([told, "", *_counts(verdict)])
 
 
 WRONG = ("lost", "stale", "resurrected", "misplaced", "double_leases")

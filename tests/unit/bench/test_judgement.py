@@ -1,12 +1,8 @@
 """Verdicts of benchmarks: no case hides another, and a result names its own servers."""
 
-import importlib
-import inspect
 from pathlib import Path
 
 from bench import drain, drain_matrix, kafka, peers
-from bench.__main__ import MORE, NAMES
-from bench.plan import LEAST_ROUNDS
 from bench.result import BenchmarkResult
 
 ROOT = Path(__file__).parents[3]
@@ -30,13 +26,6 @@ def test_every_case_of_the_drain_matrix_is_judged_by_the_bar_of_its_kind() -> No
     assert [bar.name for bar, _ in result.bars if bar.first == drain.BAR.first] == plain
     assert [bar.name for bar, value in result.bars if bar.verdict(value) == "MISSED"] == plain
     assert not result.passed
-
-
-def test_every_benchmark_has_three_rounds_or_more() -> None:
-    """`profile` samples one drain and has no rate."""
-    for name in set(NAMES + MORE) - {"profile"}:
-        rounds = inspect.signature(importlib.import_module(f"bench.{name}").run).parameters["rounds"]
-        assert rounds.default >= LEAST_ROUNDS, name
 
 
 def test_peers_are_compared_as_shares_of_raw_in_the_same_round() -> None:

@@ -34,7 +34,9 @@ def test_on_shared_cores_the_rate_stays_below_what_the_cpu_allows() -> None:
 
 def test_the_table_of_parts_on_the_page_is_what_the_simulation_prints() -> None:
     page = PAGE.read_text()
-    assert scaling_parts.written(page, scaling_parts.table()) == page, "run python -m bench.scaling_parts --write"
+    assert written(page, scaling_parts.table(), scaling_parts.BEGIN, scaling_parts.END) == page, (
+        "run python -m bench.scaling_parts --write"
+    )
 
 
 def test_a_copy_on_shared_cores_stays_below_what_the_cpu_allows() -> None:

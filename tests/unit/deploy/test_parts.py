@@ -107,6 +107,22 @@ def test_a_unit_is_given_the_files_of_its_own_part(name: str) -> None:
     assert {str(Path(path).parent) for path in paths} <= {f"/etc/outbox/{part}"}
 
 
+@pytest.mark.parametrize("name", UNITS)
+def test_what_rotates_is_read_in_place_and_not_as_a_credential(name: str) -> None:
+    """LoadCredential makes a copy when the unit starts: a new key or a removed token would not count."""
+    dropped = (SYSTEMD / f"{name}.d").glob("*.conf")
+    sections = [UNITS[name], *(unit_file(path)["Service"] for path in dropped)]
+    rotating = {
+        setting: value
+        for section in sections
+        for setting, value in settings_in(section).items()
+        if setting in ("ELASTIC_API_KEY_FILE", "OUTBOX_CONSOLE_TOKENS_FILE")
+    }
+    assert all(value.startswith("/etc/outbox/") for value in rotating.values())
+    groups = [value for key, value in UNITS[name] if key == "SupplementaryGroups"]
+    assert groups == ([f"outbox-{PART_OF_UNIT[name]}-secrets"] if rotating else [])
+
+
 @pytest.mark.parametrize("name", SUPERVISOR)
 def test_a_supervised_program_runs_as_its_own_user_with_its_own_files(name: str) -> None:
     told = SUPERVISOR[name]

@@ -21,7 +21,6 @@ from outbox.policy.inputs import BadRequest, read_event_filter
 from outbox.policy.inputs import given as told
 from outbox.policy.webhook import bad_url, is_public, verify
 from outbox.telemetry import log_lines
-from outbox.telemetry.tracing import links
 from tests.fixtures.events import an_event
 from tests.unit.fuzz.texts import JSON, TEXT
 
@@ -87,16 +86,6 @@ def test_a_place_is_ours_or_refused(text: str, statuses: list[str]) -> None:
 
 
 HEX = st.text("0123456789abcdefABCDEF-xyz\n", max_size=70)
-
-
-@given(
-    st.lists(TEXT | HEX | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?\n?"), max_size=200)
-)
-def test_a_trace_context_links_or_is_passed_over(traceparents: list[str]) -> None:
-    found = list(links(traceparents))
-    assert len(found) <= 128
-    for link in found:
-        assert link.context.is_valid
 
 
 @given(TEXT | HEX | st.from_regex(r"00-.{32}-.{16}-01", fullmatch=True))

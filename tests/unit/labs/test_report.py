@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from labs import report
-from labs.experiment import all_experiments, find
+from labs.experiment import find
 from labs.report import gallery, manifest
 from labs.verdict import judge
 from tests.unit.labs.made_record import made_record, row
@@ -96,17 +96,3 @@ def test_the_gallery_shows_each_lab_once_with_its_history_and_the_table_its_newe
     (copied,) = gallery.write_reports(tmp_path, tmp_path / "to")
     assert copied.name == "bad_op.md"
     assert copied.read_text() == (tmp_path / "20260102T000000Z-bad_op-bbbb" / "report.md").read_text()
-
-
-def test_the_conclusions_that_are_kept_are_whole_and_of_runs_that_passed() -> None:
-    """labs/CONCLUSIONS.md: `scripts/lab index --conclusions` after `scripts/lab run --guide`."""
-    text = (Path(__file__).parents[3] / "labs" / "CONCLUSIONS.md").read_text(encoding="utf-8")
-    assert text.startswith(gallery.CONCLUSIONS)
-    parts = text.split("\n## ")[1:]
-    guided = [one for one in all_experiments().values() if one.guide]
-    assert [part.split(" ")[0] for part in parts] == [one.guide.section for one in guided if one.guide]
-    for part in parts:
-        filled = [line for line in part.splitlines() if line.startswith("- ")]
-        assert "**PASS**" in part
-        assert filled[-1].endswith(": OK")
-        assert not [line for line in filled if re.search(r"__|None|yes/no|: no$|FAIL", line)]

@@ -73,18 +73,6 @@ def test_half_of_the_pairs_commit_in_the_other_order_than_they_wrote(ledger: Led
     assert 150 < load.swapped < 250
 
 
-def test_every_transaction_refreshes_what_it_changed_and_both_are_in_the_ledger(ledger: Ledger) -> None:
-    load, dice = Pairs(ledger), random.Random(2)
-    for _ in range(200):
-        before = len(ledger.entries)
-        _, both = pair(load, dice)
-        assert both[0].refreshed
-        assert set(both[0].refreshed) <= set(both[1].refreshed)
-        noted = sorted(entry.entity_id for entry in ledger.entries[before:])
-        assert noted == sorted(both[0].refreshed + both[1].refreshed)
-    assert {(entry.op, entry.entity_type, entry.committed) for entry in ledger.entries} == {("refresh", "joined", True)}
-
-
 def test_a_second_transaction_locks_no_parent_so_that_a_thread_never_waits_for_itself(ledger: Ledger) -> None:
     load, dice = Pairs(ledger), random.Random(3)
     seconds = [query for _ in range(300) for query in pair(load, dice)[1][1].said]

@@ -85,7 +85,3 @@ def test_evidence_from_before_the_release_before_the_newest_is_late(
 ) -> None:
     assert bool(judged(checkout, TWO_RELEASES, **about)) is is_late
     assert judged(checkout, ONE_RELEASE, **about) == []
-
-
-def test_no_evidence_of_this_repository_is_older_than_the_program_by_a_release() -> None:
-    assert EVIDENCE["overtaken"](ROOT) == [], "RELEASE.md says how to take it again"

@@ -1,8 +1,6 @@
 """The pins: everything that pyproject.toml asks for, by hash, from no particular place."""
 
-import ast
 import re
-import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -47,20 +45,6 @@ def test_every_pin_carries_hashes(name: str) -> None:
 def test_no_index_and_no_download_address_is_named(file: Path) -> None:
     text = file.read_text()
     assert not re.search(r"://|--index|--extra-index|--find-links|--trusted-host", text)
-
-
-def test_the_labs_need_nothing_that_scripts_run_does_not_install() -> None:
-    """So `python -m labs` works in the environment that scripts/run and the guide's own start script make."""
-    files = [*(ROOT / "labs").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
-    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
-    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
-    own = {"labs", "outbox", "scripts", *(path.stem for path in (ROOT / "scripts").glob("*.py"))}
-    strange = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names) - own
-    provided = packages_distributions()
-    wanted = {name: {canonicalize_name(each) for each in provided[name]} for name in strange}
-    pinned = {canonicalize_name(name) for name in pins("run")}
-    assert {name: brought for name, brought in wanted.items() if not brought & pinned} == {}
 
 
 def test_every_dependency_of_the_published_package_is_used() -> None:
