@@ -121,9 +121,3 @@ def test_statistics_count_what_is_failed_now(library: Outbox, queue: EventTable)
     assert by_entity_type == {"article": 4}
     assert by_reason == {"too_large": 3, "es_5xx": 1}
     assert by_failure_type == {"document": 3, "network": 1}
-
-
-def test_a_program_with_variables_of_its_own_is_not_refused(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OUTBOX_OF_THE_HOST_PROGRAM", "1")
-    with Outbox(database) as library:
-        assert library.failed() == []

@@ -113,27 +113,6 @@ def test_the_primary_key_leaves_room_for_what_a_settle_adds(queue: EventTable) -
     assert after < before * 1.2
 
 
-def test_a_primary_key_with_options_of_its_own_keeps_them(empty_database: str) -> None:
-    """Through the undo, too."""
-    options = "select reloptions from pg_class where relname = 'search_outbox_events_pkey'"
-    with psycopg.connect(empty_database, autocommit=True) as connection:
-        create_guide_table(connection)
-        connection.execute("alter index search_outbox_events_pkey set (fillfactor = 80)")
-        migrate(empty_database)
-        assert connection.execute(options).fetchone() == (["fillfactor=80"],)
-        connection.execute(key_room().undo().encode())
-        assert connection.execute(options).fetchone() == (["fillfactor=80"],)
-
-
-def test_a_table_without_a_primary_key_can_go_back_as_well(empty_database: str) -> None:
-    with psycopg.connect(empty_database, autocommit=True) as connection:
-        create_guide_table(connection)
-        connection.execute("alter table search_outbox_events drop constraint search_outbox_events_pkey")
-        connection.execute("alter table search_outbox_events add constraint theirs unique (id)")
-        assert key_room().name in migrate(empty_database)
-        connection.execute(key_room().undo().encode())
-
-
 def key_room() -> Migration:
     (found,) = (migration for migration in files.numbered() if migration.name == "0012_upkeep")
     return found

@@ -106,7 +106,7 @@ def _is_by_hand(refused: NotDerived, there: list[Installed]) -> bool:
 def _told(refused: NotDerived) -> str:
     """With the commands that settle it."""
     table = refused.relation.sql
-    example = Attachment(table, refused.entity_type, via="select ... where ... = changed. ...")
+    example = Attachment(table, refused.entity_type, via="select ...")
     return (
         f"{table} as {refused.entity_type}: {refused.reason}.\n"
         f"    Attach it by hand: {example.command(table)}\n"
