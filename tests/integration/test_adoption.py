@@ -245,13 +245,6 @@ def test_a_table_that_cannot_be_adopted_is_refused_with_the_reason_and_left_alon
     assert columns(guide) == before
 
 
-def test_everything_that_is_wrong_is_listed_at_once(empty_database: str, guide: Connection) -> None:
-    guide.execute("alter table search_outbox_events drop column op, alter column id type text")
-    with pytest.raises(CannotAdopt) as refusal:
-        migrate(empty_database)
-    assert len(refusal.value.problems) == 2
-
-
 def test_rows_that_cannot_be_adopted_are_counted(empty_database: str, guide: Connection) -> None:
     guide.execute("alter table search_outbox_events alter column attempts drop not null")
     for _ in range(3):

@@ -10,7 +10,6 @@ from psycopg import sql
 
 from outbox.app.desk import QueueDesk
 from outbox.embedded import EmbeddedPostgres
-from outbox.errors import SchemaMismatch
 from outbox.ops.doctor import documents as attachment_findings
 from outbox.ports import Attachment, AttachmentFacts, Level
 from outbox.store.attach import installed
@@ -374,19 +373,6 @@ class TestWays:
         assert len(left_behind(shop)) == 4
         assert written(shop, "update articles set title = 'x', price = 2 where id = 20") == ["20"]
 
-    def test_a_renamed_table_and_a_new_one_of_its_name_are_distinguished(self, shop: Connection) -> None:
-        child(shop, columns=("body",))
-        shop.execute("alter table comments rename to remarks; create table comments (like remarks including all)")
-        child(shop)
-        assert [each.table for each in attachments(shop)] == ["public.comments", "public.remarks"]
-        assert written(shop, "insert into remarks values (1, 10)", "insert into comments values (1, 20)") == [
-            "10",
-            "20",
-        ]
-        detach(shop, "remarks")
-        detach(shop, "comments")
-        assert left_behind(shop) == []
-
     def test_long_and_odd_names_are_quoted_and_cut(self, connection: Connection, per_row: bool) -> None:
         table, column, kind = "Ä" * 31, 'i\'d, "%s" {0} ' + "ö" * 20, "ü'\\ $q$ $capture$ {x} %s " * 4
         name, id = sql.Identifier(table), sql.Identifier(column)
@@ -414,12 +400,6 @@ class TestWays:
         assert "there is no view search_documents yet" in few.notes[0]
         assert desk.producers.attach(Attachment("many", "the m", "id")).next == "outbox backfill --type 'the m'"
         assert desk.producers.attach(Attachment("none", "n", "id")).next == ""
-
-    def test_without_the_schema_it_names_the_command_that_helps(self, empty_database: str) -> None:
-        with psycopg.connect(empty_database, autocommit=True) as conn:
-            conn.execute(TABLES)
-            with pytest.raises(SchemaMismatch, match="outbox migrate"):
-                own(conn)
 
 
 # As release 0.1.0 installed `outbox attach articles --type article --id id --payload`; the body is shortened.

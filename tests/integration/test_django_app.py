@@ -14,7 +14,6 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.store.attach.attach import NotAttached, attach
-from outbox.store.attach.tables import CannotAttach
 from tests.fixtures.attachments import catalogue
 from tests.fixtures.deployment import ROOT
 from tests.fixtures.django_site import configure, use_database
@@ -112,13 +111,6 @@ def test_django_can_write_an_operation_into_a_file(site: EventTable) -> None:
     for one, other in zip(read, (Attach("articles", **BY_ID), Detach("authors", **BY_QUERY)), strict=True):
         assert (type(one), one.table, one.way, one.more) == (type(other), other.table, other.way, other.more)
     assert [each.describe() for each in read] == ["Attach articles: article", "Detach authors: article"]
-
-
-def test_the_view_that_is_checked_is_that_of_the_settings(site: EventTable) -> None:
-    columns = "'article'::text as entity_type, id as entity_id, to_json(a) as document"
-    site.connection.execute(f"create materialized view found as select {columns} from articles as a".encode())
-    with override_settings(OUTBOX={"OUTBOX_DOCUMENTS": "found"}), pytest.raises(CannotAttach, match="found is"):
-        migrate(Attach("articles", **BY_ID))
 
 
 # Settings, checks, the command

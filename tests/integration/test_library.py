@@ -12,10 +12,6 @@ import pytest
 
 from outbox import Outbox
 from outbox.errors import UsageError
-from outbox.policy.classify import explain
-from outbox.policy.document import Addressing, Naming
-from outbox.policy.outcome import DeadReason, Failure, Reason
-from outbox.policy.settle import Failed
 from tests.fixtures.queue import EventTable
 
 
@@ -75,26 +71,6 @@ def test_failed_events_are_listed_newest_first_by_limit_offset_and_filter(librar
     assert first.is_failed
     assert first.error_info is not None
     assert (first.error_info.reason, first.error_info.failure_type) == ("es_5xx", "network")
-
-
-def test_every_failed_event_tells_its_detail_whether_a_reply_came_or_not(library: Outbox, queue: EventTable) -> None:
-    replied = explain(400, {"type": "document_parsing_exception", "reason": "bad", "caused_by": {"type": "x"}}).outcome
-    away = Failure(Reason.CONNECT, "nobody listens", whole=True)
-    store, addressing = queue.store(), Addressing(Naming(True, lambda _: "articles"))
-    for failure in (replied, None, away):
-        queue.produce()
-        claimed = queue.claim(store)
-        (event,) = claimed.events
-        found = failure or addressing.refusal(event._replace(op="not-a-real-op"))
-        assert isinstance(found, Failure)
-        store.settle(claimed.token, [(event.id, Failed(found, DeadReason.NON_RETRYABLE))])
-    infos: list[Any] = [event.error_info for event in reversed(library.failed())]
-    assert all(info.failed_at for info in infos)
-    first, second, third = [info.detail for info in infos]
-    assert (first["status"], first["rule"], first["error"]["caused_by"]["type"]) == (400, "document", "x")
-    unknown = "ValueError: Unknown outbox op: 'not-a-real-op'"
-    assert second["error"] == {"type": "deterministic_exception", "reason": unknown}
-    assert third["error"] == {"type": "connect", "reason": "nobody listens"}
 
 
 def test_one_and_many_are_replayed_once_each(library: Outbox, queue: EventTable) -> None:

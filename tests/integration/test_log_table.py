@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,10 +22,8 @@ from outbox.store.pool import Database
 from outbox.store.schema.migrate import migrate, status, turn_log_off
 from tests.fixtures.commands import Called, call_here
 from tests.fixtures.failures import open_database
-from tests.fixtures.guide_table import create_guide_table
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.roles import Roles
-from tests.fixtures.scripted import Request, answer, scripted
 
 Connection = psycopg.Connection[Any]
 SLOT = "outbox_log"
@@ -179,22 +176,6 @@ class TestProducers:
                 " values ('article', '8', 'refresh', 'k')"
             )
 
-    def test_an_adopted_table_with_uuids_refuses_what_is_none(self, empty_database: str) -> None:
-        with psycopg.connect(empty_database, autocommit=True) as conn:
-            create_guide_table(conn)
-            migrate(empty_database, log=True)
-            conn.execute("select outbox_enqueue('article', '0B5A0A1C-0000-0000-0000-000000000001', 'delete')")
-            assert rows(conn) == [("delete", "article:0b5a0a1c-0000-0000-0000-000000000001", None, None)]
-            with pytest.raises(psycopg.errors.InvalidTextRepresentation):
-                conn.execute("select outbox_enqueue('article', 'x', 'delete')")
-            conn.execute("create table orders (id uuid primary key)")
-            attach(conn, "orders", entity_type="order", id_column="id")
-            conn.execute("create table notes (id uuid primary key)")
-            attach(conn, "notes", entity_type="note", id_column="id")
-            conn.execute("insert into orders values ('0b5a0a1c-0000-0000-0000-000000000002')")
-            conn.execute("insert into notes values ('0b5a0a1c-0000-0000-0000-000000000003')")
-            assert [key[-1] for _, key, *_ in rows(conn)] == ["1", "2", "3"]
-
 
 TABLES = """
 create table articles (id int primary key, title text, price numeric);
@@ -304,13 +285,6 @@ class TestDays:
         assert where is not None
         assert where[0] == where[1]
 
-    def test_a_daemon_makes_the_days_that_are_missing(self, logged: Connection, pool: Database) -> None:
-        missing = days(logged)[3:]
-        for name in missing:
-            logged.execute(sql.SQL("drop table {}").format(sql.Identifier(name)))
-        PostgresEventLog(pool, forget=False).keep(timedelta(days=3), 500)
-        assert days(logged)[3:] == missing
-
     def test_days_are_made_beside_producers_whose_transactions_are_open(
         self, logged: Connection, pool: Database, database: str
     ) -> None:
@@ -398,12 +372,6 @@ class TestRights:
         assert old not in days(connection)
         with granted.connect("projector") as projector, pytest.raises(psycopg.errors.InsufficientPrivilege):
             projector.execute("delete from search_outbox_log")
-
-    def test_a_reader_sees_no_payload(self, granted: Roles) -> None:
-        with granted.connect("reader") as reader:
-            reader.execute("select id, entity_key from search_outbox_log")
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                reader.execute("select payload from search_outbox_log")
 
 
 class TestThereAndBack:
@@ -513,10 +481,6 @@ class TestDoctor:
         assert not [f for f in findings(pool, database)["event_log"] if "publication" in f.detail]
 
 
-def replied(reply: bytes, _: Request) -> bytes:
-    return reply
-
-
 class TestCommands:
     @pytest.fixture
     def run(
@@ -541,15 +505,3 @@ class TestCommands:
         assert printed.json["transforms.outbox.route.topic.replacement"] == "t"
         assert password
         assert password not in printed.out + run("kafka", "connector", "--properties").out
-
-    def test_a_connect_that_is_down_is_said_to_be(self, run: Callable[..., Called]) -> None:
-        found = run("kafka", "connector", "--check", "http://127.0.0.1:1")
-        assert (found.code, found.out) == (75, "")
-        assert "Kafka Connect does not answer" in found.err
-
-    def test_a_server_that_is_no_connect_is_refused(self, run: Callable[..., Called]) -> None:
-        for code, body in ((200, b"<html>"), (200, b"[]"), (500, b"{}")):
-            reply = answer(code, body)
-            with scripted(partial(replied, reply), partial(replied, reply)) as server:
-                found = run("kafka", "connector", "--check", server.url)
-                assert (found.code, found.out) == (75, "")

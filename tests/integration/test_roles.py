@@ -12,7 +12,6 @@ import pytest
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
-from outbox.errors import NotPermitted
 from outbox.policy.audit import Actor, Source
 from outbox.ports import Level
 from outbox.store.acts import PostgresDiscards
@@ -190,22 +189,6 @@ def test_a_producer_produces_in_every_way_of_the_contract(roles: Roles) -> None:
     with roles.connect("producer") as connection:
         for statement, remark in PRODUCED:
             assert connection.execute(statement.encode()).rowcount == 1, remark
-
-
-def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection: Connection) -> None:
-    from outbox.store.attach.attach import attach
-
-    connection.execute("create table articles (id bigint primary key, title text)")
-    attach(connection, "articles", entity_type="article", id_column="id")
-    connection.execute(
-        sql.SQL("grant insert, update, delete, select on articles to {}").format(sql.Identifier(roles.name("producer")))
-    )
-    with roles.connect("producer") as producer:
-        producer.execute("insert into articles values (1, 'x')")
-        producer.execute("update articles set title = 'y'")
-        producer.execute("delete from articles")
-    ops = [op for (op,) in connection.execute("select op from search_outbox_events order by seq")]
-    assert ops == ["refresh", "refresh", "delete"]
 
 
 # A caller's temporary table must not stand in for one of ours
@@ -466,16 +449,6 @@ def test_limits_are_in_force_for_who_logs_in_as_the_role(roles: Roles, role: str
     assert found == (told or dict.fromkeys(found, "0"))
 
 
-@pytest.mark.parametrize("role", ["projector", "operator", "reader"])
-def test_the_doctor_knows_each_role_by_what_it_may_do(roles: Roles, examine: Examine, role: str) -> None:
-    found = examine(roles.url(role))
-    (privileges,) = found["privileges"]
-    assert privileges.level is (Level.OK if role == "projector" else Level.WARN)
-    assert role in privileges.detail
-    (limits,) = found["timeouts"]
-    assert limits.level is Level.OK
-
-
 def test_one_without_the_right_to_make_roles_sees_what_to_run_and_everything_else_is_there(
     empty_database: str, examine: Examine
 ) -> None:
@@ -508,14 +481,3 @@ def test_one_without_the_right_to_make_roles_sees_what_to_run_and_everything_els
             admin.execute(sql.SQL("drop role {}").format(every))
             admin.execute(sql.SQL("reassign owned by {} to current_user").format(owner))
             admin.execute(sql.SQL("drop role {}").format(owner))
-
-
-def test_a_missing_right_is_reported_as_such_and_not_as_a_wrong_schema(roles: Roles) -> None:
-    with (
-        open_database(roles.url("reader"), size=1) as database,
-        pytest.raises(NotPermitted) as refused,
-        database.connection() as connection,
-    ):
-        connection.execute("delete from search_outbox_events")
-    assert "permission denied" in refused.value.detail
-    assert "docs/security.md" in str(refused.value)
