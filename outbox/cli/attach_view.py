@@ -13,7 +13,6 @@ _COLUMNS = ["TABLE", "TYPE", "BY", "UPDATES OF", "BECAUSE", "STATE"]
 
 
 def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
-    """All of it, or nothing."""
     with cli.open_desk(cli.settings()) as desk:
         plan, script = desk.view.plan()
         only_shown = dry_run or bool(plan.problems) or not plan.to_do
@@ -32,7 +31,6 @@ def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
 
 
 def script_of_view() -> str:
-    """The SQL that installs it, for a migration tool."""
     with cli.open_desk(cli.settings()) as desk:
         plan, script = desk.view.plan()
     _refuse(plan)

@@ -121,7 +121,6 @@ def detach(conn: Session, table: str, **way: str | None) -> list[Attachment]:
 
 
 def detach_sql(conn: Session, table: str, **way: str | None) -> str:
-    """What `detach` would run, as text for a migration tool."""
     return _script(conn, _removal(conn, table, way)[0])
 
 
@@ -161,7 +160,6 @@ class PostgresAttachments:
 
 @contextmanager
 def acting(direct_url: str) -> Iterator[Connection[Any]]:
-    """A connection to attach over, past any pooler."""
     with connect(direct_url, application="outbox attach") as connection, translated():
         try:
             yield connection

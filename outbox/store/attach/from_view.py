@@ -104,7 +104,6 @@ def _is_by_hand(refused: NotDerived, there: list[Installed]) -> bool:
 
 
 def _told(refused: NotDerived) -> str:
-    """With the commands that settle it."""
     table = refused.relation.sql
     example = Attachment(table, refused.entity_type, via="select ...")
     return (
@@ -155,8 +154,6 @@ def _covers(each: Installed, wanted: Attachment) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PostgresViewAttachments:
-    """The same over a connection of its own."""
-
     direct_url: str
     view: str
 

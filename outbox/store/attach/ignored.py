@@ -30,7 +30,6 @@ class PostgresIgnoredTables:
     direct_url: str
 
     def ignore(self, names: Sequence[str], columns: Sequence[str], actor: Actor, reason: str) -> list[str]:
-        """All of them or none."""
         reason = checked_reason(reason)
         with self._acting() as connection:
             found = [_find(connection, name, columns) for name in names]
