@@ -54,10 +54,10 @@ def test_older_servers_lead_to_the_same_attachments(
     connection: Connection, older_database: str, schema: ViewSchema
 ) -> None:
     connection.execute(schema.script.encode())
-    here = from_view.plan(connection, VIEW).plan
+    here = from_view.plan(connection, VIEW)
     with psycopg.connect(older_database) as older:
         older.execute(schema.script.encode())
-        there = from_view.plan(older, VIEW).plan
+        there = from_view.plan(older, VIEW)
         older.rollback()
     assert here.problems == ()
     assert here.attachments
@@ -119,7 +119,7 @@ class TestAllOrNothing:
         self, articles: Connection, database: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         once = partial(in_transaction, lock_timeout_ms=50, try_for_seconds=0.1)
-        monkeypatch.setattr(from_view, "in_transaction", once)
+        monkeypatch.setattr("outbox.store.attach.attach.in_transaction", once)
         with psycopg.connect(database) as other:
             other.execute("lock table authors in row exclusive mode")
             with pytest.raises(TableBusy):
@@ -137,7 +137,7 @@ class TestAllOrNothing:
     )
     def test_a_view_that_is_none_is_named(self, connection: Connection, made: str, problem: str) -> None:
         connection.execute(made.encode())
-        (found,) = from_view.plan(connection, VIEW).plan.problems
+        (found,) = from_view.plan(connection, VIEW).problems
         assert found.startswith(problem)
 
 
@@ -165,7 +165,7 @@ class TestWhatIsThere:
         for never, needed in (([], False), (["id", "name"], False), (["name"], True)):
             articles.execute("update search_outbox_ignored_tables set columns = %s", [never])
             there = {"articles": "new", "authors": "new"} if needed else {"articles": "new"}
-            assert states(from_view.plan(articles, VIEW).plan) == there
+            assert states(from_view.plan(articles, VIEW)) == there
 
 
 class TestColumns:
