@@ -94,7 +94,7 @@ class Outbox(_Installation):
         entity_id: object,
         op: str,
         payload: call.Payload = None,
-        **more: Unpack[call.EventOptions],
+        **more: Unpack[call.EventColumns],
     ) -> UUID:
         """Write one event in the caller's transaction and return its id. For a known `idempotency_key`: its id.
 
@@ -111,7 +111,7 @@ class Outbox(_Installation):
         connection: ProducerConnection,
         entity_type: str,
         entity_id: object,
-        **more: Unpack[call.RefreshOptions],
+        **more: Unpack[call.RefreshColumns],
     ) -> UUID:
         """Write in the caller's transaction that this entity may have changed, and return the event's id. Its document
         becomes what the view holds then, or is deleted if the view has no row. `routing` is its current routing."""
@@ -200,7 +200,7 @@ class AsyncOutbox(_Installation):
         entity_id: object,
         op: str,
         payload: call.Payload = None,
-        **more: Unpack[call.EventOptions],
+        **more: Unpack[call.EventColumns],
     ) -> UUID:
         """As `Outbox.enqueue`. `connection` is psycopg's AsyncConnection (or a cursor of it), asyncpg's Connection, or
         SQLAlchemy's AsyncConnection or AsyncSession."""
@@ -211,7 +211,7 @@ class AsyncOutbox(_Installation):
         connection: AsyncProducerConnection,
         entity_type: str,
         entity_id: object,
-        **more: Unpack[call.RefreshOptions],
+        **more: Unpack[call.RefreshColumns],
     ) -> UUID:
         """As `Outbox.refresh`, with a connection as `enqueue` takes it."""
         return await awaiting.write(connection, call.refresh(entity_type, entity_id, **more))

@@ -578,6 +578,11 @@ class ViewPlan:
         return tuple(each for each in self.attachments if each.state != "there")
 
     @property
+    def script(self) -> str:
+        """The SQL that installs it; none where something is in the way."""
+        return "" if self.problems else "".join(each.result.sql for each in self.to_do)
+
+    @property
     def next(self) -> tuple[str, ...]:
         """The commands that write the documents of the rows that are there already."""
         return tuple(dict.fromkeys(each.result.next for each in self.to_do if each.result.next))

@@ -15,7 +15,6 @@ from outbox.store.schema.state import has_notify
 
 @contextmanager
 def open_settle_watch(settings: Settings, *, application: str) -> Iterator[SettleWatch]:
-    """With a connection of its own."""
     with closing(Database(settings.database.dsn, size=1, application=application)) as database:
         database.open()
         with closing(settle_watch(settings, database)) as watch:

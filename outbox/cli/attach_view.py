@@ -13,14 +13,13 @@ _COLUMNS = ["TABLE", "TYPE", "BY", "UPDATES OF", "BECAUSE", "STATE"]
 
 
 def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
-    """All of it, or nothing."""
     with cli.open_desk(cli.settings()) as desk:
-        plan, script = desk.view.plan()
+        plan = desk.view.plan()
         only_shown = dry_run or bool(plan.problems) or not plan.to_do
         if not json:
             _show(plan)
         elif only_shown:
-            cli.as_json(_record(plan, script))
+            cli.as_json(_record(plan))
         _refuse(plan)
         if not plan.to_do:
             cli.note("everything that the view reads is attached")
@@ -28,15 +27,14 @@ def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
             return
         cli.confirm(f"Install these {len(plan.to_do)}?", yes=yes)
         plan = desk.view.attach()
-    cli.answer(_record(plan, script), lambda: _tell(plan), json=json)
+    cli.answer(_record(plan), lambda: _tell(plan), json=json)
 
 
 def script_of_view() -> str:
-    """The SQL that installs it, for a migration tool."""
     with cli.open_desk(cli.settings()) as desk:
-        plan, script = desk.view.plan()
+        plan = desk.view.plan()
     _refuse(plan)
-    return script
+    return plan.script
 
 
 def _refuse(plan: ViewPlan) -> None:
@@ -67,7 +65,7 @@ def _tell(plan: ViewPlan) -> None:
         cli.line(f"  {command}")
 
 
-def _record(plan: ViewPlan, script: str) -> dict[str, Any]:
+def _record(plan: ViewPlan) -> dict[str, Any]:
     attachments = [
         {
             "table": each.result.attachment.table,
@@ -83,5 +81,5 @@ def _record(plan: ViewPlan, script: str) -> dict[str, Any]:
         "attachments": attachments,
         "problems": plan.problems,
         "next": plan.next,
-        "sql": script,
+        "sql": plan.script,
     }

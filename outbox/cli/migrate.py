@@ -90,7 +90,6 @@ def apply(
 
 
 def _say_lost(fact: Fact) -> None:
-    """All that is said of the wait."""
     if isinstance(fact, DatabaseLost):
         cli.note(f"PostgreSQL does not answer: {fact.error}")
 

@@ -93,7 +93,6 @@ class SettleWatch:
             raise _unanswered(seconds) from None
 
     async def awaited(self, id: Subject, seconds: float) -> Status | None:
-        """As `wait`."""
         waiting = asyncio.wrap_future(self.submit(id, seconds))
         try:
             return await asyncio.wait_for(waiting, seconds + GRACE_SECONDS)

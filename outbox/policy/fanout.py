@@ -28,14 +28,14 @@ class Fanout(NamedTuple):
     `table`: how SQL writes its name; None where it is gone. `cursor`: the last id that has its refresh."""
 
     event: Event
-    number: int | None
-    entity_type: str
-    named: str
-    table: str | None
-    via: str | None
-    path: Sequence[str]
-    keys: str | None
-    cursor: str | None
+    number: int | None = None
+    entity_type: str = ""
+    named: str = ""
+    table: str | None = None
+    via: str | None = None
+    path: Sequence[str] = ()
+    keys: str | None = None
+    cursor: str | None = None
 
     @property
     def alike(self) -> tuple[int, str]:
@@ -43,7 +43,6 @@ class Fanout(NamedTuple):
         return self.number or 0, self.keys or ""
 
     def refusal(self) -> Failure | None:
-        """Why it can never be expanded."""
         if self.number is None or self.via is None:
             return precondition("it names no attachment with a query: fan-outs are written by the triggers of attach")
         if self.keys is None:

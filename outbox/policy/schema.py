@@ -45,8 +45,6 @@ class SchemaState:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """One row of `search_outbox_migrations`."""
-
     name: str
     number: int | None
     checksum: str
@@ -68,8 +66,6 @@ class SlowIndex:
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """Everything that `outbox migrate status` shows."""
-
     schema: SchemaState
     applied: tuple[Applied, ...]
     pending: tuple[str, ...]

@@ -45,24 +45,24 @@ class ProducerCall:
         return self.sql(lambda _, name: f"%({name})s")
 
 
-class RefreshOptions(TypedDict, total=False):
+class RefreshColumns(TypedDict, total=False):
     routing: str | None
     traceparent: str | None
 
 
-class EventOptions(RefreshOptions, total=False):
+class EventColumns(RefreshColumns, total=False):
     version: int | None
     idempotency_key: str | None
 
 
 def enqueue(
-    entity_type: str, entity_id: object, op: str, payload: Payload = None, **more: Unpack[EventOptions]
+    entity_type: str, entity_id: object, op: str, payload: Payload = None, **more: Unpack[EventColumns]
 ) -> ProducerCall:
     named = {**_entity(entity_type, entity_id), "op": op, "payload": payload_text(payload), **more}
     return ProducerCall("outbox_enqueue", named)
 
 
-def refresh(entity_type: str, entity_id: object, **more: Unpack[RefreshOptions]) -> ProducerCall:
+def refresh(entity_type: str, entity_id: object, **more: Unpack[RefreshColumns]) -> ProducerCall:
     return ProducerCall("outbox_refresh", {**_entity(entity_type, entity_id), **more})
 
 

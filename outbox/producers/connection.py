@@ -66,15 +66,11 @@ _KINDS: Final = (
     ("asyncpg", ("Connection", "PoolConnectionProxy"), ConnectionKind.ASYNCPG),
     ("django", ("BaseDatabaseWrapper", "ConnectionProxy"), ConnectionKind.DJANGO),
 )
-_REMEDIES: Final = {
-    ConnectionKind.PSYCOPG: "write `with connection.transaction():` around both, or connect without autocommit=True",
-    ConnectionKind.SQLALCHEMY: "connect without isolation_level='AUTOCOMMIT', and use `with engine.begin()`",
-    ConnectionKind.DJANGO: "write `with transaction.atomic():` around both, or set ATOMIC_REQUESTS",
-    ConnectionKind.ASYNC_PSYCOPG: "write `async with connection.transaction():` around both, or connect without"
-    " autocommit=True",
-    ConnectionKind.ASYNC_SQLALCHEMY: "connect without isolation_level='AUTOCOMMIT', and use"
-    " `async with engine.begin()`",
-    ConnectionKind.ASYNCPG: "write `async with connection.transaction():` around both",
+_BLOCKS: Final = {
+    ConnectionKind.SQLALCHEMY: "with engine.begin()` without isolation_level='AUTOCOMMIT'",
+    ConnectionKind.ASYNC_SQLALCHEMY: "async with engine.begin()` without isolation_level='AUTOCOMMIT'",
+    ConnectionKind.DJANGO: "with transaction.atomic():`",
+    ConnectionKind.PSYCOPG: "with connection.transaction():`",
 }
 
 
@@ -95,7 +91,8 @@ def _of_this_world(kind: ConnectionKind, awaited: bool) -> ConnectionKind:
 
 
 def refuse_autocommit(kind: ConnectionKind) -> NoTransaction:
-    return NoTransaction(f"with {kind}: {_REMEDIES[kind]}")
+    block = _BLOCKS.get(kind, "async with connection.transaction():`")
+    return NoTransaction(f"with {kind}: write `{block} around both")
 
 
 def require_postgresql(name: str) -> None:

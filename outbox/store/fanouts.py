@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -26,8 +26,8 @@ class PostgresFanouts(TopicStore, topic="fanouts"):
     def read(self, events: Sequence[Event]) -> Sequence[Fanout]:
         """In the order of the events; one whose row is gone has no attachment."""
         rows = self._rows("read", ids=[event.id for event in events], key_bytes=KEY_BYTES)
-        found = {row["id"]: row for row in rows}
-        return [_fanout(event, found.get(event.id, {})) for event in events]
+        found = {row.pop("id"): row for row in rows}
+        return [Fanout(event, **found[event.id]) if event.id in found else Fanout(event) for event in events]
 
     def find(self, fanout: Fanout, keys: Sequence[str], most: int) -> Sequence[str] | Failure:
         """In a snapshot of its own, taken now: after the claim. With parameters the server takes one statement only."""
@@ -61,20 +61,6 @@ class PostgresFanouts(TopicStore, topic="fanouts"):
                 return connection.execute(typed(self._sql["write_page"], entity_id_type(connection)), named).rowcount
 
         return _or_failure(run, fanout)
-
-
-def _fanout(event: Event, row: Mapping[str, Any]) -> Fanout:
-    return Fanout(
-        event,
-        row.get("number"),
-        row.get("entity_type") or event.entity_type,
-        row.get("named") or "",
-        row.get("table"),
-        row.get("via"),
-        row.get("path") or (),
-        row.get("keys"),
-        row.get("cursor"),
-    )
 
 
 def _or_failure(run: Callable[[], T], fanout: Fanout) -> T | Failure:

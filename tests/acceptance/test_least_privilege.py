@@ -147,9 +147,6 @@ def test_a_console_as_reader_shows_every_page_without_payloads(
 
 ACTS = [
     ("operator", "/events/{id}/replay", {"by": "x", "reason": "y"}),
-    ("operator", "/events/{id}/discard", {"by": "x", "reason": "y"}),
-    ("operator", "/failed/replay", {"by": "x", "reason": "y"}),
-    ("operator", "/pause", {"by": "x", "reason": "y"}),
     ("admin", "/audit/prune", {"older_than_days": 7, "by": "x", "reason": "y"}),
 ]
 

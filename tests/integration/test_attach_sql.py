@@ -16,12 +16,11 @@ from sqlalchemy.pool import NullPool
 
 from outbox.errors import WrongConnection
 from outbox.sqlalchemy import attach_sql, detach_sql
-from outbox.store.attach.attach import KeptByPayloads, NotAttached, PayloadTriggers, attach, detach
-from outbox.store.attach.tables import CannotAttach
+from outbox.store.attach.attach import attach, detach
 from tests.fixtures.attachments import catalogue
 from tests.fixtures.commands import Outbox as Command
 from tests.fixtures.producers import driver as address
-from tests.integration.test_attach import OLDER, ROUTED_VIEW
+from tests.integration.test_attach import ROUTED_VIEW
 
 Connection = psycopg.Connection[Any]
 ODD = 'Odd "name" 100% :x \\ o\'clock'
@@ -41,11 +40,7 @@ WAYS: list[dict[str, Any]] = [
     {"table": "articles", "id_column": "id"},
     {"table": "articles", "id_column": "author_id", "columns": ("title", "tenant")},
     {"table": "articles", "id_column": "id", "per_row": True, "columns": ("title",)},
-    {"table": "articles", "id_column": "id", "routing_column": "tenant"},
     {"table": "authors", "via": QUERY},
-    {"table": "authors", "via": QUERY, "columns": ("name",)},
-    {"table": "authors", "via": QUERY, "per_row": True},
-    {"table": "log", "id_column": "id", "columns": ("title",)},
     {"table": "parts", "id_column": "id"},
     {"table": ODD, "id_column": "id", "columns": (ODD_COLUMN,), "entity_type": "o'clock 100% \\ x"},
 ]
@@ -71,11 +66,6 @@ def asked(way: dict[str, Any]) -> dict[str, Any]:
     return {"entity_type": "article", **{name: value for name, value in way.items() if name != "table"}}
 
 
-def keep_by_payloads(shop: Connection, entity_type: str) -> None:
-    declare = "insert into search_outbox_entity_types (entity_type, kept_by, declared_by) values (%s, 'payload', 'me')"
-    shop.execute(declare, [entity_type])
-
-
 def by_the_command(shop: Connection, way: dict[str, Any]) -> list[tuple[str, ...]]:
     """What the command itself leaves where a script ran before."""
     detach(shop, way["table"])
@@ -95,12 +85,11 @@ def test_the_script_makes_what_the_command_makes(shop: Connection, way: dict[str
     assert made == catalogue(shop) == by_the_command(shop, way) != before
 
 
-@pytest.mark.parametrize("way", [WAYS[4], WAYS[-2], WAYS[-1]])
+@pytest.mark.parametrize("way", [WAYS[3], WAYS[-1]])
 def test_sqlalchemy_runs_the_same_script_in_the_transaction_of_the_migration(
     shop: Connection, migration: Migration, way: dict[str, Any]
 ) -> None:
-    names = {"id_column": "id", "routing_column": "routing"}
-    given = {names.get(name, name): value for name, value in asked(way).items()}
+    given = {name.removesuffix("_column"): value for name, value in asked(way).items()}
     before = catalogue(shop)
     migration.execute(attach_sql(migration, way["table"], **given))
     assert catalogue(shop) == before, "nothing is committed yet"
@@ -112,44 +101,6 @@ def test_sqlalchemy_runs_the_same_script_in_the_transaction_of_the_migration(
     migration.commit()
     shop.execute("delete from search_outbox_entity_types")
     assert catalogue(shop) == before
-
-
-def test_a_script_renews_what_is_there(shop: Connection) -> None:
-    attach(shop, "articles", entity_type="article", id_column="id", per_row=True)
-    way = {"table": "articles", "id_column": "id", "columns": ("title",)}
-    shop.execute(attach(shop, "articles", **asked(way), run=False).sql.encode())
-    assert catalogue(shop) == by_the_command(shop, way)
-
-
-def test_the_same_checks_come_first(shop: Connection, migration: Migration) -> None:
-    with pytest.raises(CannotAttach, match="has no column typo"):
-        attach_sql(migration, "articles", entity_type="article", id="typo")
-    with pytest.raises(NotAttached, match="articles as article by id"):
-        detach_sql(migration, "articles", entity_type="article", id="id")
-    keep_by_payloads(shop, "article")
-    with pytest.raises(KeptByPayloads):
-        attach_sql(migration, "articles", entity_type="article", id="id")
-
-
-def test_a_script_that_meets_a_type_of_payloads_elsewhere_changes_nothing(shop: Connection) -> None:
-    script = attach(shop, "articles", entity_type="o'clock 100%", id_column="id", run=False).sql
-    keep_by_payloads(shop, "o'clock 100%")
-    before = catalogue(shop)
-    with pytest.raises(
-        psycopg.errors.ObjectNotInPrerequisiteState, match="keep the entity type o'clock 100%"
-    ) as refused:
-        shop.execute(script.encode())
-    assert "outbox types set TYPE view" in (refused.value.diag.message_hint or "")
-    assert catalogue(shop) == before
-
-
-def test_triggers_of_payloads_are_replaced_by_the_command_only(shop: Connection) -> None:
-    shop.execute(OLDER)
-    keep_by_payloads(shop, "article")
-    shop.execute("insert into articles values (1)")
-    with pytest.raises(PayloadTriggers, match="without --sql"):
-        attach(shop, "articles", entity_type="article", id_column="id", run=False)
-    attach(shop, "articles", entity_type="article", id_column="id")
 
 
 def test_another_driver_is_refused_with_a_remedy(shop: Connection, database: str) -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from outbox.app.desk import QueueDesk
 from outbox.daemon.upkeep import UNATTACHED_SECONDS, News, Rarely
-from outbox.embedded.sample import SampleProducer
-from outbox.errors import NotFound, NotPermitted
+from outbox.errors import NotFound
 from outbox.facts import Fact, Warned
 from outbox.policy.audit import Actor, Source
 from outbox.policy.inputs import BadRequest
@@ -144,37 +143,6 @@ def test_what_the_view_needs_is_derived_anew_when_its_query_or_a_column_is_anoth
     assert len(derivations) == 3
 
 
-def test_what_attach_derives_for_two_types_covers_both(viewed: Connection, coverage: PostgresCoverage) -> None:
-    viewed.execute(TWO_TYPES.encode())
-    from_view.attach_all(viewed, "search_documents")
-    assert coverage.forgotten() == []
-
-
-def test_a_table_that_is_read_twice_needs_every_way_to_its_documents(
-    viewed: Connection, coverage: PostgresCoverage
-) -> None:
-    viewed.execute(OF_A_PARENT.encode())
-    attach(viewed, "categories", kind="category")
-    assert coverage.forgotten() == ["public.categories as category"]
-    from_view.attach_all(viewed, "search_documents")
-    assert coverage.forgotten() == []
-
-
-def test_an_attachment_without_columns_covers_each_column(coverage: PostgresCoverage, viewed: Connection) -> None:
-    attach(viewed, "articles")
-    attach(viewed, "authors", "name")
-    attach(viewed, "authors")
-    assert coverage.forgotten() == []
-
-
-def test_a_view_that_was_replaced_is_read_anew(coverage: PostgresCoverage, viewed: Connection) -> None:
-    attach(viewed, "articles", "id", "title")
-    replace_view(viewed, "json_build_object('title', a.title)")
-    assert coverage.forgotten() == []
-    replace_view(viewed, "json_build_object('title', a.title, 'views', a.views)")
-    assert coverage.forgotten() == ["public.articles (views)"]
-
-
 def test_a_whole_row_counts_as_every_column_also_beside_columns_that_are_named(
     coverage: PostgresCoverage, viewed: Connection
 ) -> None:
@@ -183,16 +151,6 @@ def test_a_whole_row_counts_as_every_column_also_beside_columns_that_are_named(
     assert coverage.forgotten() == ["public.articles (author_id, views)"]
     replace_view(viewed, "(select json_agg(b) from authors as b where b.id = a.id)")
     assert coverage.forgotten() == ["public.authors"]
-
-
-def test_a_table_that_is_only_counted_needs_an_attachment_and_no_column_of_it(
-    coverage: PostgresCoverage, viewed: Connection
-) -> None:
-    attach(viewed, "articles", "id")
-    replace_view(viewed, "json_build_object('authors', (select count(*) from authors))")
-    assert coverage.forgotten() == ["public.authors"]
-    attach(viewed, "authors", "born")
-    assert coverage.forgotten() == []
 
 
 def test_an_attached_parent_covers_its_partitions_and_a_child_table_counts_for_itself(
@@ -209,17 +167,6 @@ def test_an_attached_parent_covers_its_partitions_and_a_child_table_counts_for_i
     replace_view(viewed, "json_build_object('title', a.title)", "parent as a")
     attach(viewed, "parent")
     assert coverage.forgotten() == ["public.child"]
-
-
-def test_a_virtual_generated_column_counts_as_what_it_is_computed_from(
-    coverage: PostgresCoverage, viewed: Connection
-) -> None:
-    """Triggers do not see it. PostgreSQL before 18 has only stored ones, which they do see."""
-    kind = "virtual" if viewed.info.server_version >= 180_000 else "stored"
-    viewed.execute(f"create table made (id bigint, a text, b text generated always as (a || '!') {kind})".encode())
-    replace_view(viewed, "json_build_object('b', a.b)", "made as a")
-    attach(viewed, "made", "id")
-    assert coverage.forgotten() == [f"public.made ({'a' if kind == 'virtual' else 'b'})"]
 
 
 def test_where_payloads_keep_every_type_nothing_is_forgotten_and_before_the_first_one_it_is_a_warning(
@@ -282,7 +229,7 @@ def test_an_exception_may_be_for_columns_alone(coverage: PostgresCoverage, desk:
     assert coverage.forgotten() == ["public.articles (author_id)"]
 
 
-@pytest.mark.parametrize(("names", "columns"), [(["nobody"], []), (["written"], []), (["articles"], ["colour"])])
+@pytest.mark.parametrize(("names", "columns"), [(["written"], []), (["articles"], ["colour"])])
 def test_what_is_no_table_or_no_column_cannot_be_ignored_and_then_nothing_is(
     desk: QueueDesk, viewed: Connection, names: list[str], columns: list[str]
 ) -> None:
@@ -313,38 +260,9 @@ def test_a_running_projector_warns_at_its_start_and_once_per_hour(
     assert len(facts) == 2
 
 
-def test_a_role_that_may_not_see_it_is_said_and_is_no_lost_database() -> None:
-    def forbidden() -> list[str]:
-        raise NotPermitted("permission denied for table search_outbox_attachments")
-
-    facts: list[Fact] = []
-    News(facts.append).coverage("search_documents", forbidden)
-    assert isinstance(facts[0], Warned)
-    assert "could not be checked: permission denied" in facts[0].message
-
-
-def test_status_names_what_is_not_attached(desk: QueueDesk, viewed: Connection) -> None:
-    status = desk.status.read()
-    assert status.unattached == ["public.articles", "public.authors"]
-    assert status.as_json()["unattached"] == ["public.articles", "public.authors"]
-
-
-def test_the_commands_ignore_several_tables_at_once_and_take_one_back(outbox_here: Outbox, viewed: Connection) -> None:
-    assert "NOT ATTACHED" in outbox_here("status").out
-    said = ("--reason", "the application writes refreshes", "--by", "alice")
-    done = outbox_here("attach", "--ignore", "articles", "--ignore", "authors", *said, "--json")
-    assert done.json["ignored"] == ["public.articles", "public.authors"]
-    assert "NOT ATTACHED" not in outbox_here("status").out
-    back = outbox_here("detach", "authors", "--ignored", "--by", "alice")
-    assert (back.code, "no longer ignored" in back.out) == (0, True)
-    assert "NOT ATTACHED, documents go stale (`outbox doctor`): public.authors" in outbox_here("status").out
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
-        ("attach",),
-        ("attach", "articles"),
         ("attach", "--ignore", "authors"),
         ("attach", "articles", "--ignore", "authors", "--reason", "why"),
         ("attach", "--ignore", "authors", "--ignore", "articles", "--columns", "id", "--reason", "why"),
@@ -354,23 +272,3 @@ def test_the_commands_ignore_several_tables_at_once_and_take_one_back(outbox_her
 def test_what_is_half_said_is_refused(outbox_here: Outbox, viewed: Connection, wrong: tuple[str, ...]) -> None:
     assert outbox_here(*wrong).code == 2
     assert viewed.execute("select count(*) from search_outbox_ignored_tables").fetchone() == (0,)
-
-
-def test_what_attach_installs_covers_what_it_watches(
-    outbox_here: Outbox, examine: Examine, coverage: PostgresCoverage, viewed: Connection
-) -> None:
-    own = ("attach", "articles", "--type", "article", "--id", "id", "--columns")
-    assert outbox_here(*own, "title").code == 0
-    query = "select id from articles where author_id = changed.id"
-    assert outbox_here("attach", "authors", "--type", "article", "--via", query).code == 0
-    assert coverage.forgotten() == ["public.articles (author_id)"]
-    assert outbox_here(*own, "title,author_id").code == 0
-    assert covered(examine()).level is Level.OK
-    assert outbox_here("detach", "authors", "--yes").code == 0
-    assert coverage.forgotten() == ["public.authors"]
-
-
-def test_the_sample_of_up_forgets_nothing(database: str, coverage: PostgresCoverage, viewed: Connection) -> None:
-    viewed.execute("drop view search_documents")
-    assert SampleProducer(database, "search_documents").prepare()
-    assert coverage.forgotten() == []

@@ -118,21 +118,6 @@ def test_what_was_linked_before_the_commit_is_found_after_it(shop: Shop) -> None
     assert shop.fanouts() == [Fanned("done", "1", 1, None)]
 
 
-def test_pages_are_written_while_few_refreshes_are_open_and_each_id_once(shop: Shop) -> None:
-    shop.write(1, 2 * MOST_OPEN, author=1)
-    shop.rename(1)
-    shop.worker.run(1)
-    (fanned,) = shop.fanouts()
-    assert (fanned.status, fanned.written, len(shop.refreshed())) == ("pending", MOST_OPEN, MOST_OPEN)
-    shop.due()
-    shop.worker.run(1, retry_limit=1)
-    assert len(shop.refreshed()) == MOST_OPEN, "as many were open already"
-    while shop.fanouts()[0].status != "done":
-        shop.due()
-        shop.worker.run()
-    assert sorted(map(int, shop.refreshed())) == list(range(1, 2 * MOST_OPEN + 1))
-
-
 def test_what_one_worker_has_found_is_worth_nothing_once_another_has_gone_on(shop: Shop) -> None:
     """The second worker asked anew, also for a later change of the key, whose documents the first has never seen."""
     shop.write(1, MOST_OPEN + PAGE, author=1)

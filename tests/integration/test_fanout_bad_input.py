@@ -9,7 +9,7 @@ from psycopg import sql
 from outbox.store.attach.attach import attach
 from outbox.store.fanouts import PostgresFanouts
 from outbox.store.pool import Database
-from tests.fixtures.fanning import OF_AUTHOR, Fanning
+from tests.fixtures.fanning import Fanning
 from tests.fixtures.queue import EventTable
 from tests.fixtures.roles import Roles
 
@@ -44,30 +44,16 @@ def test_a_view_that_changed_since_is_what_documents_follow(world: Fanning) -> N
     assert world.wrong() == {}
 
 
-@pytest.mark.parametrize(
-    ("breaks", "said", "repair"),
-    [
-        (
-            "alter table article rename column author_id to by_whom",
-            "42703",
-            "alter table article rename column by_whom to author_id",
-        ),
-        ("alter table article rename to text", "42P01", "alter table text rename to article"),
-    ],
-    ids=["a column that went", "a table that went"],
-)
-def test_a_query_that_fails_fails_its_fanout_with_the_remedy_and_not_the_writer(
-    world: Fanning, breaks: str, said: str, repair: str
-) -> None:
+def test_a_query_that_fails_fails_its_fanout_with_the_remedy_and_not_the_writer(world: Fanning) -> None:
     world.write(articles=3)
-    world.connection.execute(breaks.encode())
+    world.connection.execute("alter table article rename column author_id to by_whom")
     world.rename()
     world.connection.execute("insert into author values (9, 'not in its way')")
     world.project()
     failures = world.fanouts()
     assert [row.status for row in failures] == ["failed", "failed"]
-    assert all(f"SQLSTATE {said}" in row.error and "replay" in row.error for row in failures)
-    world.connection.execute(repair.encode())
+    assert all("SQLSTATE 42703" in row.error and "replay" in row.error for row in failures)
+    world.connection.execute("alter table article rename column by_whom to author_id")
     replay(world)
     world.settle()
     assert world.refreshed() == [1, 2, 3]
@@ -137,17 +123,6 @@ def test_ids_that_are_null_or_twice_are_refreshed_not_at_all_or_once(world: Fann
     assert world.wrong() == {}
 
 
-def test_two_attachments_that_lead_to_the_same_ids_leave_the_right_documents(world: Fanning) -> None:
-    again = f"{OF_AUTHOR} and title is not null"
-    attach(world.connection, "author", entity_type="article", via=again)
-    world.write(authors=2, articles=3)
-    world.connection.execute("update author set name = 'both'")
-    world.settle()
-    assert sorted(set(world.refreshed())) == [1, 2, 3, 4, 5, 6]
-    assert len(world.fanouts()) == 4
-    assert world.wrong() == {}
-
-
 def test_a_self_join_refreshes_those_below_and_the_row_itself(world: Fanning) -> None:
     world.connection.execute(
         "create table shelf (id int primary key, up_id int references shelf, name text);"
@@ -186,30 +161,5 @@ def test_a_key_of_several_columns_with_odd_texts_finds_its_documents(world: Fann
     world.settle()
     world.connection.execute("update line set label = 'new'")
     world.connection.execute("update line set number = 2 where tenant = 'plain'")
-    world.settle()
-    assert world.wrong() == {}
-
-
-def test_a_partitioned_table_fans_out_whatever_a_statement_names(world: Fanning) -> None:
-    world.connection.execute(
-        "drop view search_documents;"
-        "create table shop (id int, region text, name text, primary key (id, region)) partition by list (region);"
-        "create table shop_north partition of shop for values in ('north');"
-        "create table shop_south partition of shop for values in ('south');"
-        "create table offer (id int primary key, shop_id int);"
-        "create view search_documents as select 'offer'::text as entity_type, o.id as entity_id,"
-        " jsonb_build_object('shop', s.name, 'in', s.region) as document"
-        "  from offer o left join shop s on s.id = o.shop_id"
-    )
-    attach(world.connection, "offer", entity_type="offer", id_column="id")
-    attach(world.connection, "shop", entity_type="offer", via="select id from offer where shop_id = changed.id")
-    world.connection.execute("insert into shop values (1, 'north', 'a'), (2, 'south', 'b')")
-    world.connection.execute("insert into offer select n, n % 2 + 1 from generate_series(1, 6) n")
-    world.connection.execute("update shop set name = name || '!'")
-    world.connection.execute("update shop_north set name = 'direct'")
-    world.connection.execute("update shop set region = 'south' where id = 1")
-    world.connection.execute("create table shop_east partition of shop for values in ('east')")
-    world.connection.execute("update shop set region = 'east' where id = 2")
-    world.connection.execute("delete from shop_south")
     world.settle()
     assert world.wrong() == {}

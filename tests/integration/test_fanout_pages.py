@@ -30,7 +30,7 @@ def test_a_fanout_of_many_pages_writes_each_id_once_and_spends_one_attempt(world
     assert world.wrong() == {}
 
 
-@pytest.mark.parametrize("page", range(1, 4))
+@pytest.mark.parametrize("page", [1, 3])
 def test_a_worker_killed_between_pages_loses_none_and_doubles_none(world: Fanning, page: int) -> None:
     world.write(articles=35)
     world.rename()

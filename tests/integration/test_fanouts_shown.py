@@ -3,21 +3,19 @@
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from outbox.app.desk import QueueDesk
 from outbox.facts import FannedOut
 from outbox.ops.status import in_fanouts
 from outbox.policy.drift import Key
-from outbox.policy.inputs import EventFilter
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.entity_events import EntityEvents
 from outbox.store.schema.migrate import migrate
 from outbox.telemetry.backlog import BacklogSampler
 from outbox.telemetry.metrics import Metrics, new_registry
 from tests.fixtures.commands import Outbox
-from tests.fixtures.console import ACT, Served, post
+from tests.fixtures.console import Served
 from tests.fixtures.queue import EventTable
 
 
@@ -44,19 +42,6 @@ def test_status_counts_open_and_failed_ones_their_progress_and_what_waits(queue:
     told = in_fanouts(found)
     assert told.startswith("2 open, the oldest 60 min old, 1,234 refreshes written so far")
     assert told.endswith("3 of their refreshes wait; 1 failed")
-
-
-def test_the_commands_show_how_far_a_fan_out_is(queue: EventTable, outbox_here: Outbox) -> None:
-    id = fan_out(queue, written=1_000, cursor="k500")
-    refresh = queue.produce("k1", op="refresh", fanout_id=id)
-    assert "fan-outs: 1 open" in outbox_here("status").out
-    assert outbox_here("status", "--json").json["fanouts"]["written"] == 1_000
-    assert "1,000 refreshes written, up to k500" in outbox_here("list").out
-    shown = outbox_here("show", str(id)).out
-    assert "1,000 refreshes written, up to k500" in shown
-    assert "article:7" not in shown  # it is no event of that document
-    assert outbox_here("show", str(id), "--json").json["fanout_attachment"] == 42
-    assert outbox_here("show", str(refresh), "--json").json["fanout_id"] == str(id)
 
 
 def test_the_sampler_and_the_worker_tell_the_metrics(queue: EventTable) -> None:
@@ -94,17 +79,10 @@ def queue_sample() -> bytes:
     return f"explain {queries('inspection')['sample_fanouts']}".encode()
 
 
-def test_a_fan_out_is_discarded_like_any_event(queue: EventTable, outbox_here: Outbox) -> None:
-    id = fan_out(queue)
-    done = outbox_here("discard", str(id), "--by", "alice", "--reason", "not wanted", "--yes")
-    assert (done.code, queue.row(id).status) == (0, "discarded")
-
-
-@pytest.mark.parametrize("how", ["replay", "by hand", "discarded and replayed"])
+@pytest.mark.parametrize("how", ["replay", "by hand"])
 def test_who_opens_a_fan_out_again_makes_it_start_again(queue: EventTable, outbox_here: Outbox, how: str) -> None:
     id = fan_out(queue, written=1_000, cursor="k500")
-    status = "discarded" if how == "discarded and replayed" else "failed"
-    queue.connection.execute("update search_outbox_events set status = %s where id = %s", [status, id])
+    queue.connection.execute("update search_outbox_events set status = 'failed' where id = %s", [id])
     assert queue.row(id).fanout_written == 1_000
     if how == "by hand":
         queue.connection.execute("update search_outbox_events set status = 'pending' where id = %s", [id])
@@ -182,18 +160,3 @@ def test_the_console_shows_fan_outs_and_what_is_not_attached(queue: EventTable, 
     assert "attachment 42: 1,000 refreshes written, up to k500" in page
     assert "A fan-out is no event of a document" in page
     assert f"/ops/queue/events/{id}" in console.client.get(f"/ops/queue/events/{refresh}").text
-
-
-def test_nobody_can_ask_for_a_fan_out(queue: EventTable, console: Served) -> None:
-    queue.produce("1")
-    asked = {"entity_type": "article", "entity_id": "1", **ACT}
-    assert post(console.client, "/events", {**asked, "op": "fanout"}).status_code == 422
-    assert post(console.client, "/events", asked).status_code == 202
-    with pytest.raises(psycopg.Error, match="unknown op 'fanout'"):
-        queue.connection.execute("select outbox_enqueue('article', '1', 'fanout')")
-    assert {row.op for row in queue.rows()} == {"upsert"}
-
-
-def test_fan_outs_are_listed_by_what_filters_name(queue: EventTable, desk: QueueDesk) -> None:
-    id = fan_out(queue)
-    assert [event.id for event in desk.browse.page(EventFilter(entity_type="article")).events] == [id]

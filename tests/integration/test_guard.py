@@ -63,12 +63,6 @@ def test_failed_by_hand_on_a_claimed_row_takes_it_out_of_every_queue(rows: psyco
     assert (row["owner"], row["lease_until"], row["processing_started_at"]) == (None, None, None)
 
 
-def test_a_done_row_set_to_pending_is_open_again(rows: psycopg.Connection[Row]) -> None:
-    change(rows, "status = 'done'")
-    row = change(rows, "status = 'pending'")
-    assert (row["processed_at"], row["failed_at"]) == (None, None)
-
-
 def test_a_row_without_seq_gets_one_when_it_is_opened_again(rows: psycopg.Connection[Row]) -> None:
     change(rows, "status = 'done', seq = null")
     assert change(rows, "status = 'pending'")["seq"] is not None
@@ -85,11 +79,6 @@ def test_a_finished_row_may_be_inserted_without_its_time(rows: psycopg.Connectio
     ).fetchone()
     assert row is not None
     assert row["processed_at"] is not None
-
-
-def test_an_unknown_status_is_refused(rows: psycopg.Connection[Row]) -> None:
-    with pytest.raises(psycopg.errors.CheckViolation):
-        change(rows, "status = 'finished'")
 
 
 CONSISTENT = [
@@ -114,11 +103,3 @@ def test_a_row_that_was_given_no_place_in_the_order_gets_one(queue: EventTable) 
     before = queue.row(queue.produce("b")).seq
     assert 0 < queue.row(id).seq < before
     assert id in [event.id for event in queue.claim().events]
-
-
-def test_nothing_else_of_such_a_row_is_changed(queue: EventTable) -> None:
-    """It was written as meant but for its seq: a delay and the attempts of it stay."""
-    id = queue.produce("a", seq=None, attempts=3, next_retry_at="2100-01-01", error_reason="connect")
-    row = queue.row(id)
-    assert row.seq
-    assert (row.attempts, row.next_retry_at.year, row.error_reason) == (3, 2100, "connect")

@@ -12,10 +12,6 @@ import pytest
 
 from outbox import Outbox
 from outbox.errors import UsageError
-from outbox.policy.classify import explain
-from outbox.policy.document import Naming
-from outbox.policy.outcome import DeadReason, Failure, Reason
-from outbox.policy.settle import Failed
 from tests.fixtures.queue import EventTable
 
 
@@ -77,26 +73,6 @@ def test_failed_events_are_listed_newest_first_by_limit_offset_and_filter(librar
     assert (first.error_info.reason, first.error_info.failure_type) == ("es_5xx", "network")
 
 
-def test_every_failed_event_tells_its_detail_whether_a_reply_came_or_not(library: Outbox, queue: EventTable) -> None:
-    replied = explain(400, {"type": "document_parsing_exception", "reason": "bad", "caused_by": {"type": "x"}}).outcome
-    away = Failure(Reason.CONNECT, "nobody listens", whole=True)
-    store, naming = queue.store(), Naming(True, lambda _: "articles")
-    for failure in (replied, None, away):
-        queue.produce()
-        claimed = queue.claim(store)
-        (event,) = claimed.events
-        found = failure or naming.refusal(event._replace(op="not-a-real-op"))
-        assert isinstance(found, Failure)
-        store.settle(claimed.token, [(event.id, Failed(found, DeadReason.NON_RETRYABLE))])
-    infos: list[Any] = [event.error_info for event in reversed(library.failed())]
-    assert all(info.failed_at for info in infos)
-    first, second, third = [info.detail for info in infos]
-    assert (first["status"], first["rule"], first["error"]["caused_by"]["type"]) == (400, "document", "x")
-    unknown = "ValueError: Unknown outbox op: 'not-a-real-op'"
-    assert second["error"] == {"type": "deterministic_exception", "reason": unknown}
-    assert third["error"] == {"type": "connect", "reason": "nobody listens"}
-
-
 def test_one_and_many_are_replayed_once_each(library: Outbox, queue: EventTable) -> None:
     first, *rest = fail(queue, 4)
     assert library.replay_one(first, "alice", "fixed") is True
@@ -121,9 +97,3 @@ def test_statistics_count_what_is_failed_now(library: Outbox, queue: EventTable)
     assert by_entity_type == {"article": 4}
     assert by_reason == {"too_large": 3, "es_5xx": 1}
     assert by_failure_type == {"document": 3, "network": 1}
-
-
-def test_a_program_with_variables_of_its_own_is_not_refused(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OUTBOX_OF_THE_HOST_PROGRAM", "1")
-    with Outbox(database) as library:
-        assert library.failed() == []

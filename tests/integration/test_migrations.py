@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from labs.addresses import with_words
-from outbox.errors import DatabaseDown, SchemaMismatch
+from outbox.errors import SchemaMismatch
 from outbox.store.schema import files
 from outbox.store.schema import migrate as migrating
 from outbox.store.schema.migrate import migrate, plan, status
@@ -93,16 +93,6 @@ def test_a_fresh_database_gets_every_table_of_the_contract(empty_database: str) 
         assert tables(conn) >= TABLES
 
 
-def test_a_sqlalchemy_url_is_understood(empty_database: str) -> None:
-    assert migrate(empty_database.replace("postgresql://", "postgresql+psycopg://", 1)) == EVERY_NAME
-
-
-def test_a_database_that_does_not_answer_is_said_to_be_down_without_its_password() -> None:
-    with pytest.raises(DatabaseDown) as down:
-        migrate("postgresql://someone:s3cret@127.0.0.1:9/nothing")
-    assert "s3cret" not in str(down.value)
-
-
 def test_every_index_is_in_the_map_of_the_readme_and_none_uses_a_column_that_a_claim_writes(
     database: str, connection: psycopg.Connection
 ) -> None:
@@ -112,12 +102,6 @@ def test_every_index_is_in_the_map_of_the_readme_and_none_uses_a_column_that_a_c
     names = [name.removeprefix("search_outbox_").removeprefix("events_") for (name,) in connection.execute(named)]
     assert [name for name in names if name not in readme] == []
     assert status(database).slow_indexes == ()
-
-
-def test_the_table_leaves_half_of_every_page_for_claims(connection: psycopg.Connection) -> None:
-    options = connection.execute("select reloptions from pg_class where relname = 'search_outbox_events'").fetchone()
-    assert options is not None
-    assert "fillfactor=45" in options[0]
 
 
 def test_two_migrates_at_once_apply_every_migration_once(empty_database: str) -> None:
@@ -149,16 +133,6 @@ def test_optional_parts_are_added_by_name_and_recorded(database: str) -> None:
         assert has_by_type(conn)
         assert has_by_entity(conn)
         assert has_notify(conn)
-
-
-def test_a_part_whose_index_was_dropped_by_hand_is_missing_and_can_be_added_again(
-    database: str, connection: psycopg.Connection
-) -> None:
-    migrate(database, by_type=True)
-    connection.execute("drop index search_outbox_events_type_retry_idx")
-    assert not has_by_type(connection)
-    assert migrate(database, by_type=True) == ["by_type"]
-    assert has_by_type(connection)
 
 
 def test_the_owner_of_the_database_can_migrate_without_being_superuser(empty_database: str, postgres_url: str) -> None:
@@ -199,22 +173,6 @@ def test_notify_wakes_a_listener_once_a_statement(database: str) -> None:
     assert [(notice.channel, notice.payload) for notice in woken] == [("search_outbox", "")]
 
 
-def test_a_migrated_schema_fits_without_the_optional_parts(connection: psycopg.Connection) -> None:
-    schema = check_schema(connection)
-    assert schema.ok
-    assert schema.found == schema.needed == files.latest()
-    assert not has_by_type(connection)
-    assert not has_by_entity(connection)
-    assert not has_notify(connection)
-
-
-def test_an_empty_database_is_asked_to_migrate(empty_database: str) -> None:
-    with psycopg.connect(empty_database) as conn:
-        schema = check_schema(conn)
-    assert schema.state == "missing"
-    assert "outbox migrate" in str(schema)
-
-
 MISFITS = [
     ("delete from search_outbox_migrations where number = {latest}", "too_old", "outbox migrate"),
     ("insert into search_outbox_migrations (name, number, checksum) values ('9999_x', 9999, '')", "too_new", "newer"),
@@ -250,7 +208,6 @@ def test_status_lists_what_is_applied_and_what_is_not(empty_database: str) -> No
     after = status(empty_database)
     assert after.pending == ()
     assert [row.name for row in after.applied] == EVERY_NAME
-    assert not after.adopted
     assert after.slow_indexes == ()
 
 
@@ -317,27 +274,6 @@ def test_every_undo_works_by_hand_on_a_filled_table_and_leaves_nothing(
     assert ours(connection) == set()
 
 
-@pytest.mark.release("released migrations do not change, so only the newest are undone each time", keep=EVERY_NAME[-4:])
-@pytest.mark.parametrize("name", EVERY_NAME[3:])
-def test_what_was_undone_from_the_top_down_can_be_applied_again(
-    database: str, connection: psycopg.Connection, name: str
-) -> None:
-    fill(connection)
-    undone = files.numbered()[EVERY_NAME.index(name) :]
-    for migration in reversed(undone):
-        connection.execute(migration.undo().encode())
-    assert migrate(database) == [migration.name for migration in undone]
-    assert connection.execute("select count(*) from search_outbox_events").fetchone() == (2000,)
-
-
-@pytest.mark.parametrize("part", files.PARTS)
-def test_an_optional_part_can_be_undone(database: str, connection: psycopg.Connection, part: str) -> None:
-    migrate(database, by_type=True, by_entity=True, notify=True, log=True)
-    fill(connection)
-    connection.execute(files.part(part).undo().encode())
-    assert not status(database).parts[part]
-
-
 def test_a_migrate_that_dies_after_any_step_is_finished_by_the_next(empty_database: str) -> None:
     class Killed(Exception):
         pass
@@ -352,25 +288,6 @@ def test_a_migrate_that_dies_after_any_step_is_finished_by_the_next(empty_databa
             migrate(empty_database, say=partial(die_at_the_second, []))
     assert migrate(empty_database) == EVERY_NAME[-1:]
     assert status(empty_database).schema.ok
-
-
-def test_a_migration_in_steps_commits_as_it_goes(database: str, connection: psycopg.Connection) -> None:
-    """For rows that are too many for one transaction; no file needs it now."""
-    text = """-- Run:  in steps
-do $do$
-begin
-    for step in 1..3 loop
-        insert into search_outbox_rollup values (now(), 'minute', 'step ' || step, 'done', '', 1);
-        commit;
-    end loop;
-end
-$do$;
-"""
-    with migrating.migration_connection(database) as session:
-        migrating.apply_one(session, files.Migration("9999_steps", 9999, text), print)
-    row = connection.execute("select count(distinct xmin::text) from search_outbox_rollup").fetchone()
-    assert row == (3,)
-    assert connection.execute("select from search_outbox_migrations where name = '9999_steps'").rowcount == 1
 
 
 def test_every_migration_says_why_and_how_to_undo_it() -> None:

@@ -1,7 +1,5 @@
 """One row must never stop another: any value in any column, verdicts that cannot be written, errors, locks."""
 
-import secrets
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,20 +14,18 @@ from psycopg import sql
 from outbox import fast_path
 from outbox.daemon import brake
 from outbox.daemon.lease import BUSY_SECONDS
-from outbox.daemon.reclaimer import Reclaimer
 from outbox.errors import LockHeld
-from outbox.facts import BatchClaimed, DatabaseLost, Fact, Reclaimed, Warned
+from outbox.facts import BatchClaimed, DatabaseLost, Reclaimed, Warned
 from outbox.ops.discard import DiscardDesk
 from outbox.policy.inputs import EventFilter
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import Judge
-from outbox.ports import BulkAction, GivenBack, Reclaim, Sweep, WriteReport
+from outbox.ports import BulkAction, GivenBack, Reclaim, WriteReport
 from outbox.store.acts import PostgresDiscards
 from outbox.store.backlog import PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.events import PostgresEvents
 from outbox.store.failures import PostgresFailures
-from tests.fixtures.events import Time
 from tests.fixtures.extremes import COLUMNS, REFUSED_AT_INSERT, extremes
 from tests.fixtures.failures import ALICE, replay_desk
 from tests.fixtures.inprocess import InProcess, Parts
@@ -155,18 +151,6 @@ def test_a_locked_row_holds_up_neither_its_batch_nor_the_heartbeat_nor_a_shutdow
     assert queue.row(locked).abandoned_count == 0
 
 
-def test_a_row_that_is_locked_for_a_moment_is_settled_when_it_is_free(queue: EventTable) -> None:
-    queue.produce_many(5)
-    worker = InProcess(Parts(queue.store(), MemorySink()))
-    claimed = worker.claim()
-    someone = Locked(queue, ROW, claimed.events[0].id)
-    soon = threading.Timer(0.3, someone.leave)
-    soon.start()
-    worker.projector.project(claimed, 0)
-    soon.join()
-    assert (queue.counts(), queue.leases(), worker.last.done) == ({"done": 5}, 0, 5)
-
-
 def test_a_locked_lease_is_said_and_waited_for_no_longer_than_a_moment(queue: EventTable) -> None:
     queue.produce_many(2)
     worker = InProcess(Parts(queue.store(), MemorySink()))
@@ -210,25 +194,6 @@ def test_a_verdict_that_cannot_be_written_is_isolated_and_fails_in_the_end(queue
     assert queue.leases() == 0
 
 
-def test_a_refused_verdict_beside_a_locked_row_is_never_taken_for_done(queue: EventTable) -> None:
-    """Both stay in the lease: what is settled when the lock is free must be that row alone."""
-    queue.produce_many(10)
-    refuse(queue, "7", "failed")
-    worker = InProcess(Parts(queue.store(), MemorySink()))
-    worker.projector.sink.refuse = (  # type: ignore[attr-defined]
-        lambda action: Failure(Reason.ES_REJECTED_DOCUMENT, "no") if action.id.endswith(":7") else None
-    )
-    claimed = worker.claim()
-    someone = Locked(queue, ROW, claimed.events[0].id)
-    soon = threading.Timer(0.3, someone.leave)
-    soon.start()
-    worker.projector.project(claimed, 0)
-    soon.join()
-    (row,) = queue.rows("status <> 'done'")
-    assert (row.entity_id, row.status, row.abandoned_count) == ("7", "pending", 1)
-    assert worker.last.done == 9
-
-
 def test_a_database_that_refuses_every_verdict_is_no_rows_fault(queue: EventTable) -> None:
     queue.produce_many(60)
     queue.connection.execute(
@@ -242,17 +207,6 @@ def test_a_database_that_refuses_every_verdict_is_no_rows_fault(queue: EventTabl
         worker.clock.passes(60)
     assert queue.counts() == {"pending": 60}
     assert {(row.attempts, row.abandoned_count) for row in queue.rows()} == {(0, 0)}
-
-
-def test_a_row_that_can_neither_be_done_nor_fail_is_tried_again_later_and_alone(queue: EventTable) -> None:
-    queue.produce_many(10)
-    refuse(queue, "7", "done", "failed")
-    worker = InProcess(Parts(queue.store(), MemorySink()))
-    run_out(worker)
-    (row,) = queue.rows("status <> 'done'")
-    assert (row.entity_id, row.status, row.abandoned_count) == ("7", "pending", 6)
-    assert row.next_retry_at is not None
-    assert queue.leases() == 0
 
 
 class Falls(MemorySink):
@@ -316,25 +270,6 @@ def test_an_unexpected_error_of_ours_releases_its_batch_at_once_wherever_it_happ
     ]
 
 
-def test_an_error_that_a_person_must_fix_is_no_rows_fault(queue: EventTable) -> None:
-    queue.produce_many(3)
-    worker = InProcess(Parts(queue.store(), MemorySink()))
-    queue.connection.execute("alter table search_outbox_attempts rename to elsewhere")
-    worker.projector.sink.refuse = lambda _: Failure(Reason.ES_REJECTED_DOCUMENT, "no")  # type: ignore[attr-defined]
-    worker.lane.step()
-    assert queue.counts() == {"pending": 3}
-    assert {row.attempts for row in queue.rows()} == {0}
-
-
-def test_long_names_come_cut_with_the_claim(queue: EventTable) -> None:
-    """A gigabyte would be held by every batch that it is in."""
-    long = secrets.token_hex(200_000)
-    queue.produce(long, entity_type=long, op=long, routing=long, traceparent=long)
-    (event,) = queue.claim().events
-    assert {len(each or "") for each in (event.entity_id, event.entity_type, event.op, event.routing)} == {2_400}
-    assert len(event.traceparent or "") == 2_400
-
-
 def test_a_row_that_cannot_be_taken_back_holds_up_no_other(queue: EventTable) -> None:
     queue.produce_many(10)
     held, other = queue.claim(limit=5), queue.claim(limit=5)
@@ -346,39 +281,6 @@ def test_a_row_that_cannot_be_taken_back_holds_up_no_other(queue: EventTable) ->
     assert queue.counts() == {"pending": 9, "processing": 1}
     assert queue.value("select ids from search_outbox_leases") == [held.events[2].id]
     assert other.events
-
-
-def test_a_sweep_goes_through_all_open_rows_page_by_page(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fresh rows, retries, suspects: whatever a person, or the table's last owner, left in `processing`."""
-    monkeypatch.setattr("outbox.store.workers.ROWS_A_PAGE", 7)
-    monkeypatch.setattr("outbox.store.workers.SWEEP_SECONDS", 60.0)  # of a busy machine
-    for more in ({}, {"next_retry_at": "2030-01-01"}, {"next_retry_at": "infinity"}, {"abandoned_count": 2}):
-        queue.produce_many(20, **more)
-    queue.connection.execute("update search_outbox_events set status = 'processing' where entity_id = '15'")
-    queue.produce("far", status="processing", lease_until="infinity", seq=-(2**63))
-    queue.produce("theirs", status="processing", lease_until=datetime.now(UTC) + timedelta(minutes=5))
-    reclaims = queue.reclaims()
-    assert reclaims.sweep() == Sweep(5, finished=True)
-    assert reclaims.sweep() == Sweep(0, finished=True)
-    assert [row.entity_id for row in queue.rows("status = 'processing'")] == ["theirs"]
-
-
-def test_a_sweep_that_meets_its_time_limit_says_so_and_goes_on_in_smaller_pages(
-    queue: EventTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue.produce("stray", status="processing")
-    reclaims, facts = queue.reclaims(), list[Fact]()
-    reclaimer = Reclaimer(
-        reclaims.step, reclaims.sweep, facts.append, Time(), interval_seconds=5.0, heartbeat_seconds=20.0
-    )
-    with monkeypatch.context() as limited:
-        limited.setattr("outbox.store.workers.SWEEP_TIMEOUT_MS", 100)
-        someone = Locked(queue, "lock table search_outbox_events in access exclusive mode")
-        reclaimer.pass_once()
-        someone.leave()
-    assert [fact.event for fact in facts if isinstance(fact, Warned)] == ["sweep.limited"]
-    reclaimer.pass_once()
-    assert queue.counts() == {"pending": 1}
 
 
 def test_a_quota_that_someone_has_locked_stops_no_other_type(queue: EventTable) -> None:

@@ -59,10 +59,6 @@ def test_without_a_socket_nothing_happens() -> None:
     assert notifier.watchdog_seconds == 0
 
 
-def test_a_socket_that_is_gone_stops_nothing(tmp_path: Path) -> None:
-    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready("projecting")
-
-
 def test_the_watchdog_is_fed_only_while_there_is_progress(systemd: Systemd) -> None:
     environ = {"NOTIFY_SOCKET": systemd.address, "WATCHDOG_USEC": "200000", "WATCHDOG_PID": str(os.getpid())}
     progress, line = [True], ["waiting for PostgreSQL"]

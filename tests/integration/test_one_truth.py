@@ -127,15 +127,6 @@ def test_a_refused_event_declares_nothing(shop: Shop, refused: str) -> None:
     assert shop.declared() == {}
 
 
-def test_a_refused_event_takes_no_declaration_back_that_others_rely_on(shop: Shop) -> None:
-    shop.send("1")
-    shop.worker.run()
-    shop.sink.refuse = lambda action: Failure(Reason.ES_REJECTED_DOCUMENT, "no", Code.PAYLOAD_INVALID, "f")
-    shop.send("2")
-    shop.a_worker().run()
-    assert shop.declared() == {"note": "payload"}
-
-
 def test_of_two_first_events_in_two_workers_one_declares_and_the_other_is_not_sent(shop: Shop) -> None:
     """The declaration is inserted and read back before anything is sent."""
     payload = shop.send("1", "thing")
@@ -320,16 +311,6 @@ def test_a_version_that_no_event_of_its_entity_explains_is_noticed_however_many_
     assert [(event.entity_id, current) for event, current in shop.worker.projector.higher.ahead] == [("1", 50)]
     assert not shop.queue.worker("w").version_known("note", "1", 50, 1000)
     assert shop.worker.of(VersionAhead) == [], "upkeep says it, apart from the lanes"
-
-
-def test_a_version_that_an_event_of_the_batch_or_of_the_table_gave_is_explained(shop: Shop) -> None:
-    newer = shop.send("1", event_version=9)
-    shop.worker.run()
-    shop.send("1", event_version=3)
-    shop.worker.run()
-    ((event, current),) = shop.worker.projector.higher.ahead
-    assert current == shop.queue.row(newer).event_version
-    assert shop.queue.worker("w").version_known(event.entity_type, event.entity_id, current, 1000)
 
 
 # The brake for lookups

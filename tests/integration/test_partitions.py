@@ -5,8 +5,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.ports import Level
-from outbox.reindex import mismatches, refresh
-from outbox.reindex.refresh import RefreshOptions
+from outbox.reindex import mismatches
 from outbox.reindex.verify import VerifyOptions
 from outbox.store.attach.attach import NotAttached, attach, detach
 from tests.fixtures.joined import ALICE, JoinedWorld
@@ -50,25 +49,16 @@ def world(
     queue: EventTable, es: Elasticsearch, elastic_url: str, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> Partitioned:
     monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
-    monkeypatch.setattr(refresh, "A_STEP", 10)
     made = Partitioned(queue, es, elastic_url, index)
     made.fill_index()
     assert made.count() == 20
     return made
 
 
-def refresh_what_the_view_has(world: Partitioned, condition: str | None = None) -> None:
-    """`outbox refresh --all`, or with --where; and a projector that does what it wrote."""
-    desk = world.reindexing().refresh
-    desk.write(RefreshOptions(["m"], condition=condition), ALICE, "partition", desk.begin(), rate=0)
-    world.project()
-
-
-@pytest.mark.parametrize("gone", ["alter table m detach partition m_2", "drop table m_2"], ids=["detach", "drop"])
 def test_documents_of_a_partition_that_went_are_repaired_and_doctor_names_it_until_then(
-    world: Partitioned, gone: str
+    world: Partitioned,
 ) -> None:
-    world.connection.execute(gone.encode())
+    world.connection.execute("alter table m detach partition m_2")
     assert world.queue.counts() == {}
     ((level, detail, remedy),) = world.said()
     assert level is Level.WARN
@@ -81,16 +71,8 @@ def test_documents_of_a_partition_that_went_are_repaired_and_doctor_names_it_unt
     assert world.said() == []
 
 
-def test_a_refresh_of_all_finds_no_document_that_only_the_index_has(world: Partitioned) -> None:
-    """Why it is not the remedy: it walks what the view has."""
-    world.connection.execute("drop table m_2")
-    refresh_what_the_view_has(world)
-    assert world.count() == 20
-
-
-@pytest.mark.parametrize("remedy", ["backfill", "refresh"])
 def test_rows_that_came_with_a_partition_are_written_and_doctor_names_it_until_then(
-    world: Partitioned, remedy: str
+    world: Partitioned,
 ) -> None:
     world.connection.execute("create table m_3 (id int not null, part int not null)")
     world.connection.execute("insert into m_3 select g, 3 from generate_series(21, 30) as g")
@@ -103,11 +85,7 @@ def test_rows_that_came_with_a_partition_are_written_and_doctor_names_it_until_t
     world.attach()
     assert world.said() == []
     assert world.drift() == 10
-    if remedy == "backfill":
-        world.fill_index("m")
-    else:
-        refresh_what_the_view_has(world, "entity_id in (select id from m_3)")
-        assert world.queue.counts() == {"done": 10}
+    world.fill_index("m")
     assert (world.count(), world.drift()) == (30, 0)
 
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 
 import outbox
 from outbox.policy.audit import Source
 from outbox.policy.event import TRANSITIONS, Status, allowed
-from outbox.policy.outcome import Code, DeadReason, Reason
 from outbox.store.queries import queries, topics
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.postgres import fresh_database
@@ -144,18 +142,3 @@ def test_the_checks_of_the_schema_and_the_lists_of_the_code_are_the_same(
     schema: psycopg.Connection[Any], table: str, column: str, words: set[str]
 ) -> None:
     assert check_values(schema, table, column) == {str(word) for word in words}
-
-
-def test_words_that_queries_write_are_on_the_closed_lists() -> None:
-    """`crash_suspect` and its code stand in the reclaim as literals."""
-    known = {str(word) for word in (*Reason, *Code, *DeadReason)}
-    written = re.findall(r"'(crash_suspect|OUTBOX_[A-Z_]+)'", "\n".join(queries("workers").values()))
-    assert written
-    assert set(written) <= known
-
-
-def test_the_version_sequence_hands_out_one_number_at_a_time(schema: psycopg.Connection[Any]) -> None:
-    """A cache would hand a later transaction a lower version."""
-    for name in ("search_outbox_version", "search_outbox_seq"):
-        query = sql.SQL("select cache_size from pg_sequences where sequencename = {}").format(sql.Literal(name))
-        assert schema.execute(query).fetchone() == (1,)

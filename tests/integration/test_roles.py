@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,18 +12,15 @@ import pytest
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
-from outbox.errors import NotPermitted
 from outbox.policy.audit import Actor, Source
 from outbox.ports import Level
 from outbox.store.acts import PostgresDiscards
-from outbox.store.queries import queries, topics
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
 from tests.fixtures.desks import Examine
 from tests.fixtures.failures import open_database
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.roles import ROLES, Roles, made_roles
-from tests.integration.test_queries import prepared_text
 
 Connection = psycopg.Connection[Any]
 
@@ -108,13 +105,12 @@ def test_every_column_of_an_event_has_exactly_the_rights_of_the_page(owner: Conn
     assert {(column, role): rights for column, role, rights in rows} == told
 
 
-@pytest.mark.parametrize("privilege", ["TRUNCATE", "REFERENCES", "TRIGGER"])
 @pytest.mark.parametrize("role", ROLES)
-def test_no_role_may_reshape_a_table(owner: Connection, made: Roles, role: str, privilege: str) -> None:
+def test_no_role_may_reshape_a_table(owner: Connection, made: Roles, role: str) -> None:
     rows = owner.execute(
         "select relname from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'"
-        " and has_table_privilege(%s, oid, %s)",
-        [made.name(role), privilege],
+        " and has_table_privilege(%s, oid, 'TRUNCATE, REFERENCES, TRIGGER')",
+        [made.name(role)],
     ).fetchall()
     assert rows == []
 
@@ -139,141 +135,6 @@ def test_no_role_may_hand_on_what_it_has_or_switch_off_a_guard(owner: Connection
         connection.execute("alter table search_outbox_events disable trigger search_outbox_guard")
 
 
-# Enough for their work: every query, explained as the role (which checks its rights and runs nothing)
-
-_FOLLOWING = (
-    "take_over begin renew let_go hold dispatch count_step finish_dispatch take_checks check checked take_settles"
-    " settle fail tell forget"
-)
-_COVERAGE = "coverage is_in_use ignored ignored_columns open_attachments"
-# What the view needs is derived from the catalogue, to be compared with what is attached.
-_VIEW_READS = "view_oid read_relations read_functions read_operators read_types loose_collations"
-PROJECTOR = {
-    "audit": "write head prune_step cutoff",
-    "discards": "tell",
-    "coverage": _COVERAGE,
-    "view_reads": _VIEW_READS,
-    "documents": "*",
-    "fanouts": "read open_refreshes write_page",
-    "entity_types": "declared declared_of declare take_back raise_revision kept_by_view",
-    "event_log": "*",
-    "events": "*",
-    "inspection": "*",
-    "places": "*",
-    "pruning": "*",
-    "records": "may_store limited newer_deletes now database foreign topic_before unseen",
-    "rebuilds": "mirroring confirm note_refusals give_up",
-    "replays": _FOLLOWING,
-    "rollup": "*",
-    "statistics": "compact forget",
-    "verifications": "lately last_finished",
-    "webhooks": "enqueue take delivered put_off close disable enable forget",
-    "workers": "*",
-}
-OPERATOR = {
-    "audit": "*",
-    "backfills": "*",
-    "browsing": "*",
-    "controls": "*",
-    "coverage": _COVERAGE,
-    "view_reads": _VIEW_READS,
-    "discards": "discard status hold_matching discard_held",
-    "documents": "*",
-    "entity_types": "*",
-    "event_log": "*",
-    "events": "entity_id_type payloads last_version raise_version",
-    "examination": "*",
-    "failures": "*",
-    "inspection": "*",
-    "overview": "*",
-    "places": "*",
-    "producers": "*",
-    "pruning": "*",
-    "pulse": "*",
-    "rebuild_parts": "*",
-    "rebuilds": "begin newest lately take renew let_go advance gather unconfirmed now older_leases",
-    "repairs": "*",
-    "replays": " ".join(name for name in queries("replays") if name != "forget"),
-    "requests": "*",
-    "statistics": "failed failed_hours discarded outcomes totals replays",
-    "truth": "*",
-    "verifications": "*",
-    "view_keys": "*",
-    "webhooks": "enqueue redeliver page",
-    "workers": "controls version_known",
-}
-READER = {
-    "audit": "page count export head chain prune_preview cutoff",
-    "browsing": "show_without_payload attempts acts related related_by_index list_open list_failed list_done"
-    " list_discarded list_done_deletes",
-    "backfills": "newest",
-    "coverage": _COVERAGE,
-    "view_reads": _VIEW_READS,
-    "discards": "status",
-    "documents": "shape",
-    "entity_types": "declared",
-    "event_log": "is_there installation slot days",
-    "events": "entity_id_type",
-    # Not done_lately, which must tell events with payloads from others: doctor says that it may not.
-    "examination": "server speed lacking_privileges missing_roles may_create equal_versions"
-    " sample_of_entities version_raised",
-    "failures": "*",
-    "inspection": "*",
-    "overview": "*",
-    "pulse": "*",
-    "rebuild_parts": "exist numbers owners progress reports",
-    "rebuilds": "newest lately",
-    "replays": "known get by_client page items",
-    "statistics": "failed failed_hours discarded outcomes totals replays",
-    "verifications": "lately last_finished",
-    "webhooks": "page",
-    "workers": "controls version_known",
-}
-WORK = {"projector": PROJECTOR, "operator": OPERATOR, "reader": READER}
-# `store` needs a right that a projector gets where Kafka is its source (docs/kafka.md).
-FOR_KAFKA = {("records", "store")}
-# By `outbox migrate`, whose role owns the tables.
-FOR_OWNER = {(topic, name) for topic in ("upgrade", "view_reads") for name in queries(topic)} | {
-    ("coverage", "ignore"),
-    ("coverage", "watch_again"),
-}
-# Over the tables of users, as the attachment names them.
-USERS_QUERIES = {("fanouts", "find")}
-
-
-def work_of(role: str) -> set[tuple[str, str]]:
-    named = ((topic, queries(topic) if names == "*" else names.split()) for topic, names in WORK[role].items())
-    return {(topic, name) for topic, names in named for name in names}
-
-
-def may_run(owner: Connection, role: str, topic: str, name: str) -> bool:
-    text = prepared_text(queries(topic)[name]).replace("a_view", "search_documents")
-    most = max(map(int, re.findall(r"\$(\d+)", text)), default=0)
-    owner.execute(f"prepare this as {text}".encode())
-    try:
-        with owner.transaction():
-            owner.execute(sql.SQL("set local role {}").format(sql.Identifier(role)))
-            given = f"({', '.join(['null'] * most)})" if most else ""
-            owner.execute(f"explain execute this{given}".encode())
-    except InsufficientPrivilege:
-        return False
-    finally:
-        owner.execute("deallocate this")
-    return True
-
-
-@pytest.mark.parametrize("role", WORK)
-def test_a_role_may_run_every_query_of_its_work(owner: Connection, made: Roles, role: str) -> None:
-    refused = [query for query in sorted(work_of(role)) if not may_run(owner, made.name(role), *query)]
-    assert refused == []
-
-
-def test_every_query_is_some_roles_work() -> None:
-    """A new query must say here who runs it, or its role may lack a right in production alone."""
-    known = set(chain.from_iterable(map(work_of, WORK))) | FOR_KAFKA | FOR_OWNER | USERS_QUERIES
-    assert {(topic, name) for topic in topics() for name in queries(topic)} - known == set()
-
-
 # And nothing more: what each would gain by
 
 INSERTED = "insert into search_outbox_events (entity_type, entity_id, op) values ('a', '1', 'upsert')"
@@ -284,69 +145,22 @@ def inserted(column: str, value: str) -> str:
 
 
 CLAIMED = "update search_outbox_events set lease_token = gen_random_uuid(), status = 'processing'"
-ATTACHED = (
-    "insert into search_outbox_attachments (id, source, named, entity_type, via, per_row, path, function)"
-    " values (1, 'pg_class', 'x', 'article', 'select 1', false, '{public}', 'f')"
-)
 IGNORED = (
     "insert into search_outbox_ignored_tables (source, named, reason, ignored_by) values ('pg_class', 'x', 'y', 'z')"
 )
+# Beside the rights on tables and columns, which are compared with the page above: one act of each sort.
 REFUSED = [
-    ("producer", "select payload from search_outbox_events", "reads what others wrote"),
-    ("producer", "select * from search_outbox_audit", "reads who did what"),
-    ("producer", "update search_outbox_events set status = 'done'", "hides an event"),
-    ("producer", "delete from search_outbox_events", "removes one"),
     ("producer", inserted("lease_token", "gen_random_uuid()"), "forges a lease"),
-    ("producer", inserted("last_replayed_by", "'alice'"), "forges a replay"),
-    ("producer", "insert into search_outbox_controls (scope, paused_by, reason) values ('*', 'x', 'y')", "stops all"),
     ("producer", "select search_outbox_audit_prune(now(), 0, 10, 10)", "removes traces"),
     ("producer", "select search_outbox_grant_roles()", "hands out rights"),
-    ("projector", inserted("payload", "'{}'"), "makes documents up"),
-    ("projector", "update search_outbox_events set payload = '{}'", "changes a document"),
-    ("projector", "update search_outbox_events set entity_id = 'x'", "turns an event against another entity"),
-    ("projector", "update search_outbox_events set event_version = 0", "makes it stale"),
-    ("projector", "delete from search_outbox_audit", "removes traces"),
-    ("projector", "update search_outbox_audit set actor = 'x'", "blames another"),
-    ("projector", "insert into search_outbox_audit_pruned (id) values (1)", "prepares a hole in the chain"),
-    ("projector", "update search_outbox_audit_head set id = 0", "forks the chain"),
-    ("projector", "insert into search_outbox_replays (requested_by, requested_reason) values ('x', 'y')", "replays"),
-    ("projector", "update search_outbox_migrations set checksum = 'x'", "stops every daemon"),
-    ("operator", CLAIMED, "claims"),
-    ("operator", "delete from search_outbox_leases", "takes leases away"),
-    ("operator", "update search_outbox_workers set heartbeat_at = now()", "keeps a dead worker alive"),
-    ("operator", "update search_outbox_events set payload = '{}'", "changes a document"),
-    ("operator", "delete from search_outbox_audit", "removes traces"),
-    ("operator", "update search_outbox_audit set actor = 'x'", "blames another"),
-    ("operator", "delete from search_outbox_audit_pruned", "hides a prune"),
-    ("operator", "update search_outbox_audit_head set id = 0", "forks the chain"),
-    ("operator", "delete from search_outbox_replays", "removes a replay"),
-    ("reader", "select payload from search_outbox_events", "reads documents"),
-    ("reader", "select * from search_outbox_events", "reads documents"),
-    ("reader", "select url from search_outbox_webhook_deliveries", "reads where webhooks go, often a secret"),
-    ("reader", "select * from search_outbox_webhook_deliveries", "reads where webhooks go"),
-    ("reader", "select webhook_url from search_outbox_replays", "reads where a replay's webhook goes"),
-    ("reader", INSERTED, "writes"),
-    ("reader", "update search_outbox_events set status = 'done'", "writes"),
-    ("reader", "select from search_outbox_events for update", "holds rows"),
-    ("reader", "insert into search_outbox_audit (action, actor, source) values ('x', 'y', 'cli')", "writes"),
-    ("reader", "select search_outbox_audit_prune(now(), 0, 10, 10)", "removes traces"),
-    ("reader", "select nextval('search_outbox_version')", "draws versions"),
-    ("reader", "select setval('search_outbox_version', 1)", "sets versions back"),
-    *(
-        (role, statement, gain)
-        for role in ("producer", "projector", "operator", "reader")
-        for statement, gain in (
-            (ATTACHED, "has a query of its own run"),
-            ("update search_outbox_attachments set via = 'select 1'", "changes which query is run"),
-            ("update search_outbox_attachments set closed_at = null", "attaches again what was detached"),
-            (IGNORED, "lets a table be forgotten"),
-            ("delete from search_outbox_ignored_tables", "takes an exception back without a trace"),
-        )
-    ),
-    ("producer", "update search_outbox_events set fanout_cursor = 'z'", "ends a fan-out early"),
-    ("operator", "update search_outbox_events set fanout_cursor = 'z'", "ends a fan-out early"),
-    ("operator", "select setval('search_outbox_version', 1)", "sets versions back"),
+    ("producer", "update search_outbox_attachments set via = 'select 1'", "changes which query is run"),
     ("producer", "select setval('search_outbox_version', 1)", "sets versions back"),
+    ("projector", "update search_outbox_events set payload = '{}'", "changes a document"),
+    ("operator", CLAIMED, "claims"),
+    ("operator", IGNORED, "lets a table be forgotten"),
+    ("reader", "select * from search_outbox_events", "reads documents"),
+    ("reader", "select from search_outbox_events for update", "holds rows"),
+    ("reader", "select nextval('search_outbox_version')", "draws versions"),
 ]
 
 
@@ -375,22 +189,6 @@ def test_a_producer_produces_in_every_way_of_the_contract(roles: Roles) -> None:
     with roles.connect("producer") as connection:
         for statement, remark in PRODUCED:
             assert connection.execute(statement.encode()).rowcount == 1, remark
-
-
-def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection: Connection) -> None:
-    from outbox.store.attach.attach import attach
-
-    connection.execute("create table articles (id bigint primary key, title text)")
-    attach(connection, "articles", entity_type="article", id_column="id")
-    connection.execute(
-        sql.SQL("grant insert, update, delete, select on articles to {}").format(sql.Identifier(roles.name("producer")))
-    )
-    with roles.connect("producer") as producer:
-        producer.execute("insert into articles values (1, 'x')")
-        producer.execute("update articles set title = 'y'")
-        producer.execute("delete from articles")
-    ops = [op for (op,) in connection.execute("select op from search_outbox_events order by seq")]
-    assert ops == ["refresh", "refresh", "delete"]
 
 
 # A caller's temporary table must not stand in for one of ours
@@ -651,37 +449,6 @@ def test_limits_are_in_force_for_who_logs_in_as_the_role(roles: Roles, role: str
     assert found == (told or dict.fromkeys(found, "0"))
 
 
-@pytest.mark.parametrize("role", ["projector", "operator", "reader"])
-def test_the_doctor_knows_each_role_by_what_it_may_do(roles: Roles, examine: Examine, role: str) -> None:
-    found = examine(roles.url(role))
-    (privileges,) = found["privileges"]
-    assert privileges.level is (Level.OK if role == "projector" else Level.WARN)
-    assert role in privileges.detail
-    (limits,) = found["timeouts"]
-    assert limits.level is Level.OK
-
-
-def test_the_doctor_tells_a_member_which_limits_to_set(roles: Roles, examine: Examine) -> None:
-    member = f"{roles.prefix}_member"
-    with psycopg.connect(roles.database, autocommit=True) as owner:
-        owner.execute(
-            sql.SQL("create role {} login password 'member' in role {}").format(
-                sql.Identifier(member), sql.Identifier(roles.name("projector"))
-            )
-        )
-        try:
-            parts = urlsplit(roles.database)
-            netloc = f"{member}:member@{parts.netloc.rpartition('@')[2]}"
-            (limits,) = examine(parts._replace(netloc=netloc).geturl())["timeouts"]
-            assert limits.level is Level.WARN
-            assert f"alter role {member} set lock_timeout" in limits.remedy
-            for statement in limits.remedy.split("; "):
-                owner.execute(statement.encode())
-            assert examine(parts._replace(netloc=netloc).geturl())["timeouts"][0].level is Level.OK
-        finally:
-            owner.execute(sql.SQL("drop role {}").format(sql.Identifier(member)))
-
-
 def test_one_without_the_right_to_make_roles_sees_what_to_run_and_everything_else_is_there(
     empty_database: str, examine: Examine
 ) -> None:
@@ -714,14 +481,3 @@ def test_one_without_the_right_to_make_roles_sees_what_to_run_and_everything_els
             admin.execute(sql.SQL("drop role {}").format(every))
             admin.execute(sql.SQL("reassign owned by {} to current_user").format(owner))
             admin.execute(sql.SQL("drop role {}").format(owner))
-
-
-def test_a_missing_right_is_reported_as_such_and_not_as_a_wrong_schema(roles: Roles) -> None:
-    with (
-        open_database(roles.url("reader"), size=1) as database,
-        pytest.raises(NotPermitted) as refused,
-        database.connection() as connection,
-    ):
-        connection.execute("delete from search_outbox_events")
-    assert "permission denied" in refused.value.detail
-    assert "docs/security.md" in str(refused.value)

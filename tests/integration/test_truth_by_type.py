@@ -84,6 +84,7 @@ def test_a_swap_is_refused_while_only_the_old_index_has_documents_and_each_is_co
     assert desk.carry_on(taken).step == "ready"
 
 
+@pytest.mark.release("each order is the same three steps, twice", keep=2)
 @pytest.mark.parametrize("order", ORDERS, ids=["-".join(step.__name__ for step in order) for order in ORDERS])
 def test_what_a_delete_removed_comes_back_in_no_order_of_prune_repair_and_rebuild(
     world: RebuildWorld, order: tuple[Callable[[RebuildWorld], None], ...]

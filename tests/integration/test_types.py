@@ -100,7 +100,7 @@ def test_a_type_moves_from_payloads_to_the_view_with_its_documents(moving: Movin
     assert moving.queue.value(acts) == 2
 
 
-@pytest.mark.parametrize("step", range(1, 7))
+@pytest.mark.parametrize("step", [1, 3, 5])
 def test_killed_at_any_step_the_same_command_goes_on(moving: Moving, step: int) -> None:
     with suppress(Killed):
         moving.set(BY_VIEW, [step])

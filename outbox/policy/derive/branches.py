@@ -16,14 +16,11 @@ MOST_BRANCHES = 2_000
 
 
 class Branch:
-    """One way through the view's alternatives."""
-
     def __init__(self, catalogue: Catalogue, picked: tuple[int, ...]) -> None:
         self.catalogue = catalogue
         self.occurrences: list[Occurrence] = []
         self.conditions: list[Condition] = []
         self.alternatives: list[int] = []
-        """The number of choices at each pick, in order."""
         self._picked = picked
         self._names = 0
         query = catalogue.relations[catalogue.view].query
@@ -41,7 +38,6 @@ class Branch:
         return self._picked[place] if place < len(self._picked) else 0
 
     def name(self) -> int:
-        """A new one, for a region or a frame."""
         self._names += 1
         return self._names
 

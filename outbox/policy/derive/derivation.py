@@ -33,8 +33,6 @@ class Derived:
 
 @dataclass(frozen=True)
 class NotDerived:
-    """A table for which the view gives no way."""
-
     relation: Relation
     entity_type: str
     reason: str

@@ -30,8 +30,6 @@ class _Source(NamedTuple):
 
 
 class Frame:
-    """One SELECT of the view, with its own range table."""
-
     def __init__(self, branch: Branch, query: Node, parent: Frame | None, place: Place) -> None:
         self.branch, self.query, self.parent = branch, query, parent
         self.number = branch.name()
@@ -45,7 +43,6 @@ class Frame:
         self._read()
 
     def output(self, number: int) -> Term | None:
-        """An output column, in terms of the tables below."""
         entry = next(each for each in self.query.nodes("targetList") if each.number("resno") == number)
         term = self._arm.output(number) if self._arm is not None else self._terms.of(entry.node("expr"))
         if term is not None and not is_apart(self.query, entry):

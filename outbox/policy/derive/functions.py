@@ -24,7 +24,6 @@ _TABLES = "tables that the view does not show. Write its query into the view, or
 
 
 def problems(catalogue: Catalogue) -> Iterator[str]:
-    """Each function by name, with what to do."""
     for query in catalogue.queries():
         for node in every_node(query):
             if node.label == "SQLVALUEFUNCTION":  # these are no calls

@@ -34,7 +34,6 @@ class NoWay(Exception):
 
 
 def way(branch: Branch, changed: Occurrence, root: Term) -> IdPath:
-    """From a row of `changed` to the ids `root`. Raises NoWay."""
     if root.barriers & changed.frames:
         raise NoWay(
             "a row of it can change the documents of other rows: the view has a window function without the id in its "
@@ -89,7 +88,6 @@ class _Search:
         return cost, before
 
     def _edges(self) -> dict[int, dict[int, int]]:
-        """What each step costs, both ways."""
         edges: dict[int, dict[int, int]] = {}
         for each in self._conditions:
             if len(each.occurrences) == 2:
@@ -119,7 +117,6 @@ class _Search:
         return IdPath(None, text, reason or "entity_id is computed from it")
 
     def _links(self, here: int, around: set[int]) -> list[Term]:
-        """The conditions between an occurrence and those before it."""
         joining = (each for each in self._conditions if here in each.occurrences and each.occurrences <= around)
         return [_turned(each.term, here) for each in joining]
 

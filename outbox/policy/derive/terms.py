@@ -44,7 +44,6 @@ class Term:
 
 
 def joined(pieces: tuple[str | Term, ...], *, type_oid: int = 0, strict: bool = True) -> Term:
-    """One term of pieces of SQL and of terms."""
     parts: list[str | ColumnRef] = []
     terms = [piece for piece in pieces if isinstance(piece, Term)]
     for piece in pieces:

@@ -38,29 +38,23 @@ class NotAttached(NotFound):
     """The table is not attached to the outbox in this way. `outbox attach --help` shows how to do so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A checked attachment, and what installs it: in one transaction."""
-
-    result: AttachResult
-    statements: tuple[sql.Composed, ...]
-
-    def run(self, conn: Session) -> None:
-        _run(conn, self.statements)
-
-
 def attach(
     conn: Session, table: str, *, view: str = "search_documents", rows: bool = False, run: bool = True, **how: Any
 ) -> AttachResult:
     """Install the triggers, or renew them. From the commit on, every change of a row writes its events. `how`: as
     `Attachment` names it; `rows`: only if the view has the table's rows as documents; not `run`: only give the SQL."""
-    ready = prepare(conn, table, view=view, rows=rows, **how)
+    made = prepare(conn, table, view=view, rows=rows, **how)
     if run:
-        in_transaction(conn, lambda: ready.run(conn))
-    return ready.result
+        install(conn, made.sql)
+    return made
 
 
-def prepare(conn: Session, table: str, *, view: str, rows: bool = False, **how: Any) -> Prepared:
+def install(conn: Session, script: str) -> None:
+    """All of it, or nothing. What a migration tool gets as text is what is run here."""
+    in_transaction(conn, lambda: conn.execute(sql.SQL(script), prepare=False))
+
+
+def prepare(conn: Session, table: str, *, view: str, rows: bool = False, **how: Any) -> AttachResult:
     """Check everything, change nothing."""
     source = tables.find(conn, table)
     wanted = Attachment(source.shown, **how)
@@ -73,8 +67,7 @@ def prepare(conn: Session, table: str, *, view: str, rows: bool = False, **how: 
     wanted = replace(wanted, per_row=wanted.per_row or tables.row_trigger_reason(source, wanted.columns) != "")
     same = [each for each in there if each.oid == source.oid and each.attachment.way == wanted.way]
     statements = _statements(conn, source, _row(conn, source, wanted, checked), same)
-    result = AttachResult(wanted, checked.notes, tables.about_rows(conn, source), _script(conn, statements))
-    return Prepared(result, tuple(statements))
+    return AttachResult(wanted, checked.notes, tables.about_rows(conn, source), _script(conn, statements))
 
 
 def _row(conn: Session, source: SourceTable, wanted: Attachment, checked: Checked) -> AttachedRow:
@@ -90,11 +83,6 @@ def _statements(conn: Session, source: SourceTable, row: AttachedRow, same: list
     drops = [drop for each in same for drop in _drops(source, each, kept, row)]
     put = [*triggers.statements(conn, source, row), *drops, attachments.put(source, row)]
     return [*put, triggers.declare(conn, source, row.wanted)]
-
-
-def _run(conn: Session, statements: Iterable[sql.Composed]) -> None:
-    for statement in statements:
-        conn.execute(statement)
 
 
 def _script(conn: Session, statements: Iterable[sql.Composed]) -> str:
@@ -115,17 +103,16 @@ def _drops(
 
 def detach(conn: Session, table: str, **way: str | None) -> list[Attachment]:
     """Remove the triggers and their functions, of all ways or of one; events that were written stay."""
-    drops, gone = _removal(conn, table, way)
-    in_transaction(conn, lambda: _run(conn, drops))
+    script, gone = _removal(conn, table, way)
+    install(conn, script)
     return gone
 
 
 def detach_sql(conn: Session, table: str, **way: str | None) -> str:
-    """What `detach` would run, as text for a migration tool."""
-    return _script(conn, _removal(conn, table, way)[0])
+    return _removal(conn, table, way)[0]
 
 
-def _removal(conn: Session, table: str, way: Mapping[str, str | None]) -> tuple[list[sql.Composed], list[Attachment]]:
+def _removal(conn: Session, table: str, way: Mapping[str, str | None]) -> tuple[str, list[Attachment]]:
     """`way`: as `Attachment` names it; what is None there does not matter."""
     source = tables.find(conn, table)
     named = {name: value.strip() if name == "via" else value for name, value in way.items() if value is not None}
@@ -138,7 +125,7 @@ def _removal(conn: Session, table: str, way: Mapping[str, str | None]) -> tuple[
     drops = [drop for each in chosen for drop in _drops(source, each)]
     if len(chosen) == len(there):
         drops += [drop_trigger(NO_TRUNCATE, part.name) for part in source.partitions]
-    return drops, [each.attachment for each in chosen]
+    return _script(conn, drops), [each.attachment for each in chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +148,6 @@ class PostgresAttachments:
 
 @contextmanager
 def acting(direct_url: str) -> Iterator[Connection[Any]]:
-    """A connection to attach over, past any pooler."""
     with connect(direct_url, application="outbox attach") as connection, translated():
         try:
             yield connection

@@ -18,7 +18,6 @@ from outbox.store.attach.installed import Installed
 from outbox.store.attach.tables import CannotAttach, SourceTable
 from outbox.store.attach.view_reads import read_catalogue
 from outbox.store.queries import queries
-from outbox.store.schema.patience import in_transaction
 from outbox.store.view_shape import MATERIALISED, NEEDED_COLUMNS
 
 Connection = psycopg.Connection[Any]
@@ -29,17 +28,7 @@ class CannotDerive(CannotAttach):
     each, then run the command again."""
 
 
-@dataclass(frozen=True)
-class Planned:
-    plan: ViewPlan
-    ready: tuple[attach.Prepared, ...]
-
-    @property
-    def script(self) -> str:
-        return "".join(each.result.sql for each in self.ready)
-
-
-def plan(conn: Connection, view: str) -> Planned:
+def plan(conn: Connection, view: str) -> ViewPlan:
     """Derive, and have PostgreSQL check each attachment. Changes nothing."""
     if conn.execute(queries("producers")["outbox_schema"]).fetchone() is None:
         raise SchemaMismatch("search_outbox_events is not there")
@@ -47,29 +36,24 @@ def plan(conn: Connection, view: str) -> Planned:
     there = installed.installed(conn)
     problems = [*found.problems, *(_told(each) for each in found.refused if not _is_by_hand(each, there))]
     planned: list[PlannedAttachment] = []
-    ready: list[attach.Prepared] = []
     for each in found.attachments:
         try:
-            made, done = _planned(conn, each, view, there)
+            planned.append(_planned(conn, each, view, there))
         except SchemaMismatch:
             raise
         except OutboxError as error:
             why = error.problems if isinstance(error, CannotAttach) else (error.message,)
             problems += [f"{each.relation.sql} as {each.entity_type}: {problem}" for problem in why]
-        else:
-            planned.append(made)
-            ready += [done] if made.state != "there" else []
-    return Planned(ViewPlan(tuple(planned), tuple(dict.fromkeys(problems))), tuple(ready))
+    return ViewPlan(tuple(planned), tuple(dict.fromkeys(problems)))
 
 
 def attach_all(conn: Connection, view: str) -> ViewPlan:
     """Install what the view needs now: it may be another one since the plan was shown."""
     found = plan(conn, view)
-    if found.plan.problems:
-        raise CannotDerive(list(found.plan.problems))
-    if found.ready:
-        in_transaction(conn, *(lambda each=each: each.run(conn) for each in found.ready))
-    return found.plan
+    if found.problems:
+        raise CannotDerive(list(found.problems))
+    attach.install(conn, found.script)
+    return found
 
 
 def derived(conn: Connection, view: str) -> Derivation:
@@ -104,9 +88,8 @@ def _is_by_hand(refused: NotDerived, there: list[Installed]) -> bool:
 
 
 def _told(refused: NotDerived) -> str:
-    """With the commands that settle it."""
     table = refused.relation.sql
-    example = Attachment(table, refused.entity_type, via="select ... where ... = changed. ...")
+    example = Attachment(table, refused.entity_type, via="select ...")
     return (
         f"{table} as {refused.entity_type}: {refused.reason}.\n"
         f"    Attach it by hand: {example.command(table)}\n"
@@ -114,9 +97,7 @@ def _told(refused: NotDerived) -> str:
     )
 
 
-def _planned(
-    conn: Connection, derived: Derived, view: str, there: list[Installed]
-) -> tuple[PlannedAttachment, attach.Prepared]:
+def _planned(conn: Connection, derived: Derived, view: str, there: list[Installed]) -> PlannedAttachment:
     source = tables.find(conn, derived.relation.sql)
     way = derived.way
     wanted = Attachment(source.shown, derived.entity_type, way.id_column, way.via, columns=_columns(source, derived))
@@ -125,8 +106,7 @@ def _planned(
     for each in same:
         wanted = _with_what_is_there(wanted, each.attachment)
         state = "there" if _covers(each, wanted) else "renewed"
-    ready = attach.prepare(conn, derived.relation.sql, view=view, **wanted.how())
-    return PlannedAttachment(ready.result, way.reason, state), ready
+    return PlannedAttachment(attach.prepare(conn, derived.relation.sql, view=view, **wanted.how()), way.reason, state)
 
 
 def _columns(source: SourceTable, derived: Derived) -> tuple[str, ...]:
@@ -155,16 +135,12 @@ def _covers(each: Installed, wanted: Attachment) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PostgresViewAttachments:
-    """The same over a connection of its own."""
-
     direct_url: str
     view: str
 
-    def plan(self) -> tuple[ViewPlan, str]:
-        """With the SQL that installs it; without it where something is in the way."""
+    def plan(self) -> ViewPlan:
         with attach.acting(self.direct_url) as connection:
-            found = plan(connection, self.view)
-            return found.plan, "" if found.plan.problems else found.script
+            return plan(connection, self.view)
 
     def attach(self) -> ViewPlan:
         with attach.acting(self.direct_url) as connection:

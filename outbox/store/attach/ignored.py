@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +13,9 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.inputs import reason as checked_reason
 from outbox.store import audit
 from outbox.store.attach import tables
+from outbox.store.attach.attach import acting
 from outbox.store.attach.tables import CannotAttach, SourceTable
-from outbox.store.pool import connect, fetch_row, translated
+from outbox.store.pool import fetch_row
 from outbox.store.queries import queries
 
 
@@ -30,9 +30,8 @@ class PostgresIgnoredTables:
     direct_url: str
 
     def ignore(self, names: Sequence[str], columns: Sequence[str], actor: Actor, reason: str) -> list[str]:
-        """All of them or none."""
         reason = checked_reason(reason)
-        with self._acting() as connection:
+        with acting(self.direct_url) as connection, connection.transaction():
             found = [_find(connection, name, columns) for name in names]
             for source in found:
                 named = {"source": source.oid, "named": source.shown, "columns": list(columns)}
@@ -42,19 +41,13 @@ class PostgresIgnoredTables:
 
     def watch_again(self, name: str, actor: Actor) -> str:
         """Take it back. Returns the reason that had been given."""
-        with self._acting() as connection:
+        with acting(self.direct_url) as connection, connection.transaction():
             source = tables.find(connection, name)
             row = fetch_row(connection, queries("coverage")["watch_again"], {"source": source.oid})
             if row is None:
                 raise NotIgnored(source.shown)
             audit.write(connection, [_entry(Action.TABLE_WATCHED_AGAIN, actor, None, source, row["columns"])])
             return str(row["reason"])
-
-    @contextmanager
-    def _acting(self) -> Iterator[Connection[Any]]:
-        opened = connect(self.direct_url, application="outbox attach")
-        with opened as connection, translated(), connection.transaction():
-            yield connection
 
 
 def _find(connection: Connection[Any], name: str, columns: Sequence[str]) -> SourceTable:

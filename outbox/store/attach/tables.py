@@ -101,8 +101,6 @@ def read_partitions(conn: psycopg.Connection[Any], oid: int) -> tuple[TableParti
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A user's table, and the schema in which the outbox lives."""
-
     oid: int
     schema: str
     relation: str

@@ -156,7 +156,6 @@ def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: 
 
 
 def _plan(conn: psycopg.Connection[Any], query: sql.Composable) -> str:
-    """In one line, without the row that stands in for `changed`."""
     rows = conn.execute(sql.SQL("explain (costs off) {}").format(query)).fetchall()
     lines = (" ".join(line.replace("->", "").split()) for (line,) in rows)
     return "; ".join(line for line in lines if not _STAND_IN.match(line))

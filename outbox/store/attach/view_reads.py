@@ -41,7 +41,6 @@ def read_catalogue(conn: psycopg.Connection[Any], view: int) -> Catalogue:
 
 
 def _relations(conn: psycopg.Connection[Any], view: int) -> dict[int, Relation]:
-    """The view, and level by level what it reads."""
     found: dict[int, Relation] = {}
     wanted = {view}
     while wanted:
@@ -58,7 +57,6 @@ def _relation(oid: int, row: dict[str, Any]) -> Relation:
 
 
 def _named(trees: Iterable[Node], fields: tuple[str, ...]) -> set[int]:
-    """The oids that the queries name in these fields."""
     nodes = (node for tree in trees for node in every_node(tree))
     return {node.number(name) for node in nodes for name in fields if name in node.fields} - {0}
 

@@ -2,9 +2,9 @@
 
 -- name: read
 -- Reads: claimed fan-outs, each with its attachment, closed or not. Keys of any size were accepted; far too many stay out.
-select e.id, a.id as number, a.entity_type, a.named,
+select e.id, a.id as number, coalesce(a.entity_type, e.entity_type) as entity_type, coalesce(a.named, '') as named,
        case when c.oid is not null then format('%%I.%%I', n.nspname, c.relname) end as "table",
-       a.via, a.path, case when octet_length(e.fanout_keys::text) <= %(key_bytes)s then e.fanout_keys::text end as keys,
+       a.via, coalesce(a.path, '{}') as path, case when octet_length(e.fanout_keys::text) <= %(key_bytes)s then e.fanout_keys::text end as keys,
        e.fanout_cursor as cursor
   from search_outbox_events as e
   left join search_outbox_attachments as a on a.id = e.fanout_attachment

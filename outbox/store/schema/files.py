@@ -39,13 +39,13 @@ class Migration:
 
     @property
     def run(self) -> str:
-        """Empty: in one transaction. `in steps`: as one block that commits as it goes."""
+        """Empty: in one transaction."""
         return " ".join(self._section("Run"))
 
     @property
     def concurrent(self) -> bool:
         """True where each statement must run by itself, outside a transaction."""
-        return self.run in ("concurrently", "in steps")
+        return self.run == "concurrently"
 
     @property
     def indexes(self) -> list[str]:
@@ -62,9 +62,7 @@ class Migration:
 
     @property
     def statements(self) -> list[str]:
-        """Of a concurrent file, which holds no function bodies; a file in steps is one block."""
-        if self.run == "in steps":
-            return [self.code]
+        """Of a concurrent file, which holds no function bodies."""
         return [part.strip() for part in self.code.split(";") if part.strip()]
 
     def _section(self, title: str) -> list[str]:
@@ -107,10 +105,8 @@ def adoption(name: str) -> str:
 
 @cache
 def producer(name: str) -> str:
-    """One template of what `outbox attach` installs."""
     return (_folder() / "producers" / f"{name}.sql").read_text("utf-8")
 
 
 def latest() -> int:
-    """The schema number that this program needs."""
     return max(migration.number or 0 for migration in numbered())

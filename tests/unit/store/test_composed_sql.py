@@ -13,6 +13,7 @@ _TYPE = "the name of a column's type, from PostgreSQL's catalogue"
 ALLOWED = {
     "producers/awaiting.py: call.by_percent.encode()": "a function of ours and the names of its parameters",
     "producers/writing.py: call.by_percent.encode()": "the same",
+    "store/attach/attach.py: script": "statements that psycopg has put together, as text",
     "store/attach/installed.py: each.quoted_table": "a table's name, which PostgreSQL has quoted",
     "store/attach/via.py: via": "the query that the owner of a table attaches",
     "store/fanouts.py: (text or '').replace('%', '%%')": "a table and a query, from a table that only the owner writes",
