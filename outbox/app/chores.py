@@ -9,7 +9,7 @@ from uuid import UUID
 from outbox.app.operations import notices, poster, secret
 from outbox.config import Settings
 from outbox.daemon.pruner import Forget, Pruner
-from outbox.daemon.replay_chore import ReplayChore, ReplayLimits
+from outbox.daemon.replay_chore import ReplayChore
 from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Announcer
 from outbox.ports import Clock
@@ -36,13 +36,10 @@ def chores(
     settings: Settings, database: Database, announce: Announcer, clock: Clock
 ) -> dict[str, Callable[[threading.Event], None]]:
     """What a daemon does beside its lanes, by the name of the loop."""
-    limits = settings.replay
     replays = ReplayChore(
         PostgresReplays(database, owner=settings.worker.id, notices=notices(settings)),
         PostgresDiscards(database).tell,
-        ReplayLimits(
-            limits.max_claim, limits.max_start_per_batch, limits.max_poll, limits.max_settle, limits.max_polls
-        ),
+        settings.replay,
         announce,
         clock,
     )

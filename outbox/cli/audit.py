@@ -60,7 +60,6 @@ def list_(
 def export(
     by: cli.ByLogin,
     form: str = flag("ndjson", "--format", "csv, json or ndjson.", "FORMAT"),
-    file: Path | None = flag(None, "--output -o", "File; left out: stdout.", "FILE"),
     raw: cli.Raw | None = None,
 ) -> None:
     """Write all rows that match, the oldest first; the export itself is audited too.
@@ -68,16 +67,12 @@ def export(
     JSON and NDJSON keep every value as it is; in CSV a quote stands before what a spreadsheet would run as a formula.
 
     Examples:
-      outbox audit export --by alice --format csv -o audit.csv --since 30d
+      outbox audit export --by alice --format csv --since 30d > audit.csv
     """
     asked = cli.audit_filter(raw or {})
     with cli.open_operations(cli.settings()) as desk:
-        pieces = desk.audit.export(asked, form, cli.actor(by))
-        if file is None:
-            sys.stdout.writelines(pieces)
-            sys.stdout.flush()
-        else:
-            _write(file, pieces, "--output")
+        sys.stdout.writelines(desk.audit.export(asked, form, cli.actor(by)))
+        sys.stdout.flush()
 
 
 @audit.command()
@@ -104,7 +99,7 @@ def prune(
         due = desk.audit.prune(asked, older_than_days, who, dry_run=True)
         if not dry_run and due.removed:
             cli.confirm(f"Remove {due.removed:,} audit rows from before {cli.shown(due.before)}?", yes=yes)
-            into = None if archive is None else lambda pieces: _write(archive, pieces, "--archive")
+            into = None if archive is None else lambda pieces: _write(archive, pieces)
             due = desk.audit.prune(asked, older_than_days, who, reason, archive=into)
     cli.answer(due, f"{due.removed:,} rows {'would be' if due.dry_run else 'were'} removed", json=json)
 
@@ -128,7 +123,7 @@ def verify(json: Json = False) -> None:
         raise ChainBroken(f"{len(found.findings)} findings, the first at row {found.findings[0].id}")
 
 
-def _write(file: Path, pieces: Iterable[str], flag: str) -> None:
+def _write(file: Path, pieces: Iterable[str]) -> None:
     """On the disk when it returns: a prune waits for its archive."""
     try:
         with file.open("w", encoding="utf-8", newline="") as stream:
@@ -136,7 +131,7 @@ def _write(file: Path, pieces: Iterable[str], flag: str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as wrong:
-        raise UsageError(f"{flag} {file} cannot be written: {wrong.strerror}") from wrong
+        raise UsageError(f"--archive {file} cannot be written: {wrong.strerror}") from wrong
 
 
 def _cells(row: AuditRow) -> tuple[object, ...]:

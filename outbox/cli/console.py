@@ -10,7 +10,6 @@ import typer
 
 from outbox import cli
 from outbox.cli import Json, flag, option
-from outbox.errors import UsageError
 
 commands = typer.Typer()
 console = typer.Typer()
@@ -38,7 +37,7 @@ def serve(
 
     Examples:
       outbox console
-      outbox console token alice --role operator --add
+      outbox console token alice --role operator
       OUTBOX_CONSOLE_TOKENS_FILE=tokens outbox console --host 0.0.0.0
     """
     if context.invoked_subcommand is None:
@@ -56,7 +55,6 @@ def _tell(address: str) -> None:
 def token(
     name: Annotated[str, typer.Argument(help="Whose token it is; shown in the audit.", metavar="NAME")],
     role: Annotated[TokenRole, option("--role", "What it may do.")],
-    add: bool = flag(False, "--add", "Also write its line into OUTBOX_CONSOLE_TOKENS_FILE.", show_default=False),
     json: Json = False,
 ) -> None:
     """Make a token and print it, once: only its hash is kept. A running console takes a changed file at once.
@@ -66,28 +64,12 @@ def token(
 
     Examples:
       outbox console token alice --role operator
-      OUTBOX_CONSOLE_TOKENS_FILE=tokens outbox console token ci --role viewer --add
+      outbox console token ci --role viewer --json | jq -r .line >> tokens
     """
     made, line = cli.console_token(name, role)
-    if add:
-        _append(name, line)
     if json:
         cli.as_json({"name": name, "role": role, "token": made, "line": line})
         return
     cli.line(made)
-    cli.note("\nThis token is shown once. Its line for OUTBOX_CONSOLE_TOKENS_FILE:" if not add else "\nAdded:")
+    cli.note("\nThis token is shown once. Its line for OUTBOX_CONSOLE_TOKENS_FILE:")
     cli.note(line)
-
-
-def _append(name: str, line: str) -> None:
-    """For the owner's eyes only. A name that is there already is refused: two tokens of one name tell nothing."""
-    file = cli.settings(require_database=False).console.tokens_file
-    if file is None:
-        raise UsageError("--add needs OUTBOX_CONSOLE_TOKENS_FILE")
-    file.touch(mode=0o600, exist_ok=True)
-    text = file.read_text("utf-8")
-    if any(known.split(":")[0].strip() == name for known in text.splitlines()):
-        raise UsageError(f"{name} has a line in {file} already: remove it first")
-    glue = "" if not text or text.endswith("\n") else "\n"
-    with file.open("a", encoding="utf-8") as lines:
-        lines.write(f"{glue}{line}\n")

@@ -141,7 +141,6 @@ def explain_error(
     ] = None,
     id: str | None = flag(None, "--id", "Explain this stored event instead.", "ID"),
     status: int | None = flag(None, "--status", "HTTP status, where the reply does not hold it.", "CODE"),
-    op: str = flag("index", "--op", "Action that was sent: index or delete."),
     json: Json = False,
 ) -> None:
     """Say how a reply of Elasticsearch is classified, by which rule, and what happens to the event.
@@ -160,7 +159,7 @@ def explain_error(
             detail = desk.browse.show(event_id(id))
         verdicts = [explain.explain_stored(detail.event, detail.error_detail)]
     else:
-        verdicts = explain.explain_reply(_read_reply(reply), status, op)
+        verdicts = explain.explain_reply(_read_reply(reply), status)
     if json:
         cli.as_json([asdict(verdict) for verdict in verdicts])
         return

@@ -4,7 +4,7 @@ and wait; they decide no row."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,20 +65,28 @@ def replay(
       outbox replay --plan-out plan.json --since 2h && outbox replay --plan plan.json --by alice --reason "agreed"
     """
     asked = cli.event_filter({**(raw or {}), "ids": _ids((raw or {}).get("ids"), ids_file)})
-    wishes = Wishes(by, reason, limit, everything, rate, webhook, client_id, wait, json, yes)
-    _check(wishes, asked, plan)
+    if everything and (limit is not None or asked.ids):
+        raise UsageError("--all goes neither with --limit nor with ids")
+    if plan is not None and (given(asked) or limit is not None or everything):
+        raise UsageError("--plan holds its ids itself: give no filter, --limit or --all with it")
+    most = MOST_ROWS if everything else limit
     with cli.open_operations(cli.settings()) as desk:
         if dry_run or plan_out is not None:
-            dry_run_of(desk, asked, wishes, plan_out)
-        else:
-            replay_of(desk, asked, wishes, plan)
-
-
-def _check(wishes: Wishes, asked: EventFilter, plan: Path | None) -> None:
-    if wishes.everything and (wishes.limit is not None or asked.ids):
-        raise UsageError("--all goes neither with --limit nor with ids")
-    if plan is not None and (given(asked) or wishes.limit is not None or wishes.everything):
-        raise UsageError("--plan holds its ids itself: give no filter, --limit or --all with it")
+            made = dry_run_of(desk, asked, most, plan_out)
+            record = {name: value for name, value in asdict(made).items() if name != "ids"}  # those are in the file
+            cli.answer(record, lambda: print_plan(made), json=json)
+            return
+        about = {"filter": asked, "limit": most, "rate": rate, "webhook_url": webhook, "client_id": client_id}
+        request = _request(by, reason, about, plan)
+        if everything or (most or len(request.pinned)) > ASK_ABOVE:
+            _ask(desk, request, everything=everything, yes=yes)
+        created = desk.replays.create(request)
+        if created.lease is None:
+            cli.note(f"replay {created.batch.id} was requested before: nothing is done twice")
+        batch = _move(desk, created, wait=wait)
+    cli.answer(batch_record(batch), lambda: print_batch(batch), json=json)
+    if code := exit_code(batch) if wait or batch.is_over else (3 if batch.skipped else 0):
+        raise ReplayFailed(summary(batch), code)
 
 
 def _ids(given_ids: list[str] | None, file: Path | None) -> list[str] | None:
@@ -102,26 +110,9 @@ class ReplayFailed(OutboxError):
         self.exit_code = code  # type: ignore[misc]
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """The flags that are not the filter."""
-
-    by: str | None
-    reason: str | None
-    limit: int | None
-    everything: bool
-    rate: float | None
-    webhook: str | None
-    client_id: str | None
-    wait: bool
-    json: bool
-    yes: bool
-
-
-def dry_run_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan_out: Path | None) -> None:
+def dry_run_of(desk: Operations, asked: EventFilter, limit: int | None, plan_out: Path | None) -> Plan:
     from outbox.ops.replay import plan as plans  # noqa: PLC0415  (only a command that runs pays for it)
 
-    limit = MOST_ROWS if wishes.everything else wishes.limit
     made = desk.planner.plan(asked, limit, pin=plan_out is not None)
     if plan_out is not None:
         try:
@@ -129,62 +120,35 @@ def dry_run_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan_out: P
         except OSError as wrong:
             raise UsageError(f"--plan-out {plan_out} cannot be written: {wrong.strerror}") from wrong
         cli.note(f"plan {made.id} with {len(made.ids)} ids written to {plan_out}")
-    record = {name: value for name, value in asdict(made).items() if name != "ids"}  # those are in the plan's file
-    cli.answer(record, lambda: print_plan(made), json=wishes.json)
+    return made
 
 
-def replay_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan: Path | None) -> None:
-    request = _request(asked, wishes, plan)
-    if wishes.everything or (request.limit or len(request.pinned)) > ASK_ABOVE:
-        _ask(desk, request, wishes)
-    created = desk.replays.create(request)
-    if created.lease is None:
-        cli.note(f"replay {created.batch.id} was requested before: nothing is done twice")
-    batch = _move(desk, created, wishes)
-    cli.answer(batch_record(batch), lambda: print_batch(batch), json=wishes.json)
-    code = exit_code(batch) if wishes.wait or batch.is_over else (3 if batch.skipped else 0)
-    if code:
-        raise ReplayFailed(summary(batch), code)
-
-
-def _request(asked: EventFilter, wishes: Wishes, plan: Path | None) -> ReplayRequest:
+def _request(by: str | None, reason: str | None, about: dict[str, Any], plan: Path | None) -> ReplayRequest:
     from outbox.ops.replay import plan as plans  # noqa: PLC0415
     from outbox.ops.replay.desk import ReplayRequest  # noqa: PLC0415
 
-    missing = [flag for flag, value in (("--by", wishes.by), ("--reason", wishes.reason)) if value is None]
-    if missing:
-        raise UsageError(f"{' and '.join(missing)} must be given to replay; --dry-run needs neither")
-    about: dict[str, Any] = {
-        "actor": cli.actor(wishes.by or ""),
-        "reason": wishes.reason or "",
-        "rate": wishes.rate,
-        "webhook_url": wishes.webhook,
-        "client_id": wishes.client_id,
-        "limit": MOST_ROWS if wishes.everything else wishes.limit,
-        "filter": asked,
-    }
+    if by is None or reason is None:
+        missing = " and ".join(name for name, value in (("--by", by), ("--reason", reason)) if value is None)
+        raise UsageError(f"{missing} must be given to replay; --dry-run needs neither")
     if plan is not None:
         try:
             text = plan.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as wrong:
             raise UsageError(f"--plan {plan} cannot be read: {type(wrong).__name__}") from wrong
         plan_id, planned, pinned = plans.read(text)
-        about |= {"client_id": wishes.client_id or plan_id, "filter": planned, "pinned": pinned}
-    return ReplayRequest(**about)
+        about |= {"client_id": about["client_id"] or plan_id, "filter": planned, "pinned": pinned}
+    return ReplayRequest(actor=cli.actor(by), reason=reason, **about)
 
 
-def _ask(desk: Operations, request: ReplayRequest, wishes: Wishes) -> None:
+def _ask(desk: Operations, request: ReplayRequest, *, everything: bool, yes: bool) -> None:
     """Only where it is many: the guide's own command never asks."""
-    if request.pinned:
-        count = len(request.pinned)
-    else:
-        found = desk.planner.failures.count(request.filter, request.limit or MOST_ROWS)
-        count = min(found, request.limit or MOST_ROWS)
-    if wishes.everything or count > ASK_ABOVE:
-        cli.confirm(f"Replay {count:,} events ({described(request.filter)})?", yes=wishes.yes)
+    most = request.limit or MOST_ROWS
+    count = len(request.pinned) or min(desk.planner.failures.count(request.filter, most), most)
+    if everything or count > ASK_ABOVE:
+        cli.confirm(f"Replay {count:,} events ({described(request.filter)})?", yes=yes)
 
 
-def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
+def _move(desk: Operations, created: Created, *, wait: bool) -> ReplayBatch:
     batch, done = created.batch, 0
     try:
         with meter() as tell:
@@ -195,7 +159,7 @@ def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
                 tell("replayed", done, batch.total)
 
             moved = desk.replays.dispatch(created, advance)
-            if not wishes.wait or moved.is_over:
+            if not wait or moved.is_over:
                 return moved
             count = moved.replayed
             return desk.replays.wait(batch.id, lambda now: tell("projected", now.replayed - now.still_open, count))

@@ -25,22 +25,12 @@ from outbox.policy.replay import DEFAULT_RATE, Dispatched, ReplayBatch, ReplayLe
 from outbox.ports import Clock
 
 if TYPE_CHECKING:
+    from outbox.config.service import ReplaySettings
     from outbox.store.replays import PostgresReplays
 
 INTERVAL_SECONDS: Final = 1.0
 MOST_TOLD: Final = 50
 MOST_DISCARDS_TOLD: Final = 5_000  # a flush is one line, so these are no flood
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayLimits:
-    """The limits of one pass (`ReplaySettings`)."""
-
-    max_claim: int = 5
-    max_start_per_batch: int = 500
-    max_poll: int = 25
-    max_settle: int = 10
-    max_polls: int = 20
 
 
 @dataclass(slots=True)
@@ -56,7 +46,7 @@ class Held:
 class ReplayChore:
     store: PostgresReplays
     discarded: Callable[[int], Sequence[EventDiscarded]]  # since the last call, so many at most
-    limits: ReplayLimits
+    limits: ReplaySettings  # of one pass
     announce: Announce
     clock: Clock
     _held: dict[UUID, Held] = field(default_factory=dict)

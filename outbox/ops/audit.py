@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -20,7 +21,6 @@ from outbox.policy.audit import (
     Actor,
     ChainFinding,
     Entry,
-    Link,
     PruneOrder,
     follow_chain,
 )
@@ -208,14 +208,5 @@ class AuditDesk:
         """Walks the whole chain; the first hundred findings are kept."""
         links = self.store.chain()
         first = next(links)
-        findings: list[ChainFinding] = []
-        for finding in follow_chain(_with(first, links)):
-            findings.append(finding)
-            if len(findings) >= MOST_FINDINGS:
-                break
+        findings = list(islice(follow_chain(chain([first], links)), MOST_FINDINGS))
         return ChainVerdict(not findings, first.id, findings)
-
-
-def _with(first: Link, rest: Iterator[Link]) -> Iterator[Link]:
-    yield first
-    yield from rest

@@ -42,6 +42,7 @@ _OF_STATUS: Final = {
     Status.DONE: Shelf.DONE,
     Status.DISCARDED: Shelf.DISCARDED,
 }
+_LISTS: Final = {Shelf.FAILED: "list_failed", Shelf.DONE: "list_done", Shelf.DISCARDED: "list_discarded"}
 _BY_DEFAULT: Final = (Status.PENDING, Status.PROCESSING, Status.FAILED)
 
 
@@ -185,17 +186,12 @@ class Browse:
         return EventPage(found, str(following) if following else "", self._remark(asked, wanted))
 
     def _shelf(self, asked: EventFilter, place: ListPlace, limit: int) -> Sequence[Row]:
-        match place.shelf:
-            case Shelf.OPEN:
-                return self._store.open_page(asked, place.statuses, place.before_seq, limit)
-            case Shelf.FAILED:
-                return self._store.failed_page(asked, place.before, limit)
-            case Shelf.DISCARDED:
-                return self._store.discarded_page(asked, place.before, limit)
-            case Shelf.DONE if self._searches_deletes_only(asked):
-                return self._store.done_deletes_page(asked, place.before, limit)
-            case _:
-                return self._store.done_page(asked, place.before, limit)
+        if place.shelf is Shelf.OPEN:
+            statuses = list(place.statuses)
+            return self._store.page("list_open", asked, limit=limit, statuses=statuses, before_seq=place.before_seq)
+        deletes_only = place.shelf is Shelf.DONE and self._searches_deletes_only(asked)
+        query = "list_done_deletes" if deletes_only else _LISTS[place.shelf]
+        return self._store.page(query, asked, limit=limit, before_at=place.before[0], before_id=place.before[1])
 
     def _searches_deletes_only(self, asked: EventFilter) -> bool:
         """An entity's done events without an index for them: a scan of all that was ever done."""

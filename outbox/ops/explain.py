@@ -38,7 +38,7 @@ class Verdict:
     what_happens: str = ""
 
 
-def explain_reply(text: bytes | str, status: int | None = None, op: str = "index") -> list[Verdict]:
+def explain_reply(text: bytes | str, status: int | None = None) -> list[Verdict]:
     """A bulk reply, one item of it, an error object, or the body of a refused request: whatever a person has."""
     try:
         reply = orjson.loads(text)
@@ -56,7 +56,7 @@ def explain_reply(text: bytes | str, status: int | None = None, op: str = "index
     if "error" in reply and "_id" not in reply:
         return [verdict(explain_request(found, reply))]
     error = reply.get("error", reply if "type" in reply else None)
-    return [verdict(explain(found, error, op))]
+    return [verdict(explain(found, error))]
 
 
 def _item(item: Mapping[str, Any]) -> Verdict:

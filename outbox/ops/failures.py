@@ -45,34 +45,13 @@ class FailureGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewRow:
-    id: UUID
-    entity_type: str
-    entity_id: str
-    op: str
-    event_version: int
-    status: str
-    attempts: int
-    replay_count: int
-    error_reason: str | None
-    error_code: str | None
-    error: str | None
-    error_fingerprint: str | None
-    dead_reason: str | None
-    failed_at: datetime
-    created_at: datetime
-    last_replayed_at: datetime | None
-    trace_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Preview:
     """One page of what a replay would take, in its order. `total` stops at 10,001, which reads "10,000+"."""
 
     page: int
     page_size: int
     total: int
-    rows: Sequence[PreviewRow]
+    rows: Sequence[Row]
 
     @property
     def has_more(self) -> bool:
@@ -87,7 +66,7 @@ class FailureDesk:
         """No side effect. Pages count from 1; at most 500 rows per page."""
         size = inputs.whole("page_size", page_size, 1, 500)
         number = inputs.whole("page", page, 1, 1_000_000 // size + 1)
-        rows = [PreviewRow(**row) for row in self.store.preview(asked, size, (number - 1) * size)]
+        rows = self.store.preview(asked, size, (number - 1) * size)
         return Preview(number, size, self.store.count(asked, inputs.MOST_COUNTED + 1), rows)
 
     def by_type(self, asked: EventFilter) -> Mapping[str, int]:

@@ -5,6 +5,7 @@ Reads only, and never done rows.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -223,18 +224,8 @@ def _in_topic(stream: StreamStatus) -> str:
 
 
 def _queue(counts: OpenCounts, failed: int, rate: float) -> Queue:
-    return Queue(
-        lag=counts.lag,
-        oldest_age_seconds=counts.oldest_age_seconds,
-        inflight=counts.inflight,
-        stuck=counts.stuck,
-        due=counts.due,
-        waiting=counts.waiting,
-        failed=failed,
-        rate=rate,
-        drained_in_seconds=counts.lag / rate if rate and counts.lag else None,
-        capped=counts.capped,
-    )
+    drained_in = counts.lag / rate if rate and counts.lag else None
+    return Queue(**counts._asdict(), due=counts.due, failed=failed, rate=rate, drained_in_seconds=drained_in)
 
 
 def _worker(row: Row) -> WorkerSeen:
@@ -260,16 +251,8 @@ def by_type(open_rows: Sequence[Row], failed_rows: Sequence[Row]) -> list[TypeCo
     found = {row["entity_type"]: dict(row) for row in open_rows}
     for row in failed_rows:
         found.setdefault(row["entity_type"], {})["failed"] = row["failed"]
-    return [
-        TypeCounts(
-            entity_type=name,
-            pending=row.get("pending", 0),
-            processing=row.get("processing", 0),
-            failed=row.get("failed", 0),
-            oldest_age_seconds=row.get("oldest_age_seconds", 0.0),
-        )
-        for name, row in found.items()
-    ]
+    names = TypeCounts.__dataclass_fields__.keys() - {"entity_type"}
+    return [TypeCounts(kind, **{name: row[name] for name in names & row.keys()}) for kind, row in found.items()]
 
 
 def sentence(queue: Queue, workers: Sequence[WorkerSeen], pauses: Sequence[Row], *, all_read: bool = True) -> str:
@@ -309,11 +292,10 @@ def in_fanouts(found: FanoutSample) -> str:
 
 
 def age(seconds: float) -> str:
-    """1.2 s, 48 s, 6 min, 3.5 h, 2 d."""
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / unit:.1f} {name}" if seconds / unit < 10 else f"{seconds / unit:.0f} {name}"
-    return f"{seconds / 86_400:.0f} d"
+    """1.2 s, 48 s, 6 min, 3.5 h, 2 d: one unit, as people say it."""
+    units = ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (math.inf, 86_400, "d"))
+    value, name = next((seconds / unit, name) for limit, unit, name in units if seconds < limit)
+    return f"{value:.1f}".removesuffix(".0") + f" {name}" if value < 10 else f"{value:.0f} {name}"
 
 
 MINUTES: Final = 60

@@ -194,6 +194,18 @@ def given(asked: EventFilter | AuditFilter) -> dict[str, Any]:
     return {name: _plain(value) for name, value in values.items() if value not in (None, ())}
 
 
+def parameters(asked: EventFilter | AuditFilter) -> dict[str, Any]:
+    """The values of its conditions (`store/queries/filters.sql`); None is not asked for. A failure type is a list of
+    reasons, and `unknown` also every reason that we do not know."""
+    named = {f"f_{each.name}": getattr(asked, each.name) for each in fields(asked)}
+    if isinstance(asked, EventFilter):
+        kinds = {str(reason): kind for reason, kind in FAILURE_TYPE_OF.items()}
+        named["f_ids"] = list(asked.ids) or None
+        named["f_reasons"] = asked.failure_type and [name for name, kind in kinds.items() if kind == asked.failure_type]
+        named["f_known_reasons"] = list(kinds)
+    return named
+
+
 def described(asked: EventFilter | AuditFilter) -> str:
     """The filter as people read it on a button or in an audit row."""
     parts = [f"{len(v)} ids" if name == "ids" else f"{name}={v}" for name, v in given(asked).items()]

@@ -16,7 +16,7 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.inputs import EventFilter, given
 from outbox.policy.repair_event import RepairEvent, Reprojection
 from outbox.store import audit
-from outbox.store.filters import entity_id_type, event_where, typed
+from outbox.store.filters import entity_id_type, event_filter, typed
 from outbox.store.pool import TopicStore, fetch_row
 from outbox.store.queries import queries
 from outbox.store.schema.state import has_by_type
@@ -47,9 +47,8 @@ class PostgresDiscards(TopicStore, topic="discards"):
     ) -> int:
         """How many match, counted up to one more than expected. They are discarded only if it is what was expected."""
         with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            where = event_where(asked, "failed_at", entity_id_type(connection))
-            named = {"limit": expect + 1, **where.parameters}
-            ids = [row["id"] for row in cursor.execute(where.into(self._sql["hold_matching"]), named).fetchall()]
+            named = {"limit": expect + 1, **event_filter(connection, asked)}
+            ids = [row["id"] for row in cursor.execute(self._sql["hold_matching"], named).fetchall()]
             if len(ids) != expect:
                 return len(ids)
             rows = cursor.execute(self._sql["discard_held"], {"ids": ids}).fetchall()

@@ -11,8 +11,7 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
-from outbox.policy.inputs import AuditFilter
-from outbox.store.filters import audit_where
+from outbox.policy.inputs import AuditFilter, parameters
 from outbox.store.pool import TopicStore, fetch_rows
 from outbox.store.queries import queries
 
@@ -49,29 +48,26 @@ class PostgresAudit(TopicStore, topic="audit"):
             write(connection, entries)
 
     def page(self, asked: AuditFilter, before: int, limit: int) -> Sequence[Row]:
-        where = audit_where(asked)
-        named = {"before": before, "limit": limit, **where.parameters}
+        named = {"before": before, "limit": limit, **parameters(asked)}
         with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
-            return fetch_rows(connection, where.into(self._sql["page"]), named)
+            return fetch_rows(connection, self._sql["page"], named)
 
     def count(self, asked: AuditFilter, most: int) -> int:
-        where = audit_where(asked)
         with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
             head = connection.execute(self._sql["head"]).fetchone()
             assert head is not None
-            named = {"max_id": head[0], "most": most, **where.parameters}
-            row = connection.execute(where.into(self._sql["count"]), named).fetchone()
+            named = {"max_id": head[0], "most": most, **parameters(asked)}
+            row = connection.execute(self._sql["count"], named).fetchone()
             return int(row[0]) if row else 0
 
     def rows(self, asked: AuditFilter, max_id: int) -> Iterator[Row]:
         """All that match, oldest first, some at a time: memory stays flat, and whoever reads slowly or not at all holds
         neither a connection nor an old snapshot. What a prune removes meanwhile is left out."""
-        where = audit_where(asked)
         after = 0
         while True:
-            named = {"after": after, "max_id": max_id, "limit": _ROWS_A_FETCH, **where.parameters}
+            named = {"after": after, "max_id": max_id, "limit": _ROWS_A_FETCH, **parameters(asked)}
             with self._database.transaction(read_only=True) as connection:
-                rows = fetch_rows(connection, where.into(self._sql["export"]), named)
+                rows = fetch_rows(connection, self._sql["export"], named)
             yield from rows
             if len(rows) < _ROWS_A_FETCH:
                 return
@@ -96,10 +92,9 @@ class PostgresAudit(TopicStore, topic="audit"):
         return found
 
     def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> AuditPrunePreview:
-        where = audit_where(asked)
         with self._database.transaction(read_only=True) as connection:
-            named = {"before": before, "max_id": max_id, **where.parameters}
-            row = connection.execute(where.into(self._sql["prune_preview"]), named).fetchone()
+            named = {"before": before, "max_id": max_id, **parameters(asked)}
+            row = connection.execute(self._sql["prune_preview"], named).fetchone()
             return AuditPrunePreview(*row) if row else AuditPrunePreview(0, None, None)
 
     def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditPruneStep:

@@ -1,14 +1,13 @@
 """Reads single events and lists of them for people, each read bounded in rows and time. Changes nothing."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 from outbox.errors import NotPermitted
 from outbox.policy.inputs import EventFilter
 from outbox.ports import EntityWait
-from outbox.store.filters import TimeColumn, entity_id_type, event_where, text_of_id, typed
+from outbox.store.filters import entity_id_type, event_filter, typed
 from outbox.store.pool import BY_INDEX, BoundedStore, bounded_read, fetch_rows
 from outbox.store.schema.state import has_by_entity
 
@@ -69,32 +68,7 @@ class PostgresBrowsing(BoundedStore, topic="browsing"):
         with self._database.connection() as connection:
             return has_by_entity(connection)
 
-    def open_page(self, asked: EventFilter, statuses: Collection[str], before_seq: int, limit: int) -> Sequence[Row]:
-        named = {"statuses": list(statuses), "before_seq": before_seq, "limit": limit}
-        return self._page("list_open", asked, "created_at", named)
-
-    def failed_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
-        return self._page_before("list_failed", asked, "failed_at", before, limit)
-
-    def done_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
-        return self._page_before("list_done", asked, "processed_at", before, limit)
-
-    def done_deletes_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
-        return self._page_before("list_done_deletes", asked, "processed_at", before, limit)
-
-    def discarded_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
-        return self._page_before("list_discarded", asked, "processed_at", before, limit)
-
-    def _page_before(
-        self, query: str, asked: EventFilter, time: TimeColumn, before: tuple[datetime, UUID], limit: int
-    ) -> Sequence[Row]:
-        return self._page(query, asked, time, {"before_at": before[0], "before_id": before[1], "limit": limit})
-
-    def _page(self, query: str, asked: EventFilter, time: TimeColumn, named: Mapping[str, object]) -> Sequence[Row]:
+    def page(self, shelf: str, asked: EventFilter, **place: object) -> Sequence[Row]:
+        """Rows of one shelf (`list_open` and its like) from a place on."""
         with bounded_read(self._database, plans=BY_INDEX) as connection:
-            id_type = entity_id_type(connection)
-            where = event_where(asked, time, id_type)
-            id_text = None if asked.entity_id is None else text_of_id(asked.entity_id, id_type)
-            return fetch_rows(
-                connection, where.into(self._sql[query]), {**named, **where.parameters, "id_text": id_text}
-            )
+            return fetch_rows(connection, self._sql[shelf], {**place, **event_filter(connection, asked)})

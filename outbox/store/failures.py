@@ -12,8 +12,8 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from outbox.policy.inputs import EventFilter
-from outbox.store.filters import entity_id_type, event_where
+from outbox.policy.inputs import EventFilter, parameters
+from outbox.store.filters import event_filter
 from outbox.store.pool import Database, TopicStore, fetch_rows
 from outbox.store.queries import queries
 
@@ -70,8 +70,8 @@ class PostgresFailures(_QuickStore, topic="failures"):
             return self._fetch(connection, query, asked, **named)
 
     def _fetch(self, connection: Connection[Any], query: str, asked: EventFilter, **named: Any) -> Sequence[Row]:
-        where = event_where(asked, "failed_at", entity_id_type(connection))
-        return fetch_rows(connection, where.into(self._sql[query]), {**where.parameters, **named})
+        about = parameters(asked) if asked.entity_id is None else event_filter(connection, asked)
+        return fetch_rows(connection, self._sql[query], about | named)
 
 
 MOST_FAILED: Final = 200_000

@@ -25,7 +25,7 @@ from outbox.policy.replay import (
 )
 from outbox.policy.webhook import Notice
 from outbox.store import audit, webhooks
-from outbox.store.filters import entity_id_type, event_where
+from outbox.store.filters import event_filter
 from outbox.store.pool import Database, TopicStore, fetch_row, fetch_rows
 from outbox.store.queries import queries
 
@@ -83,9 +83,8 @@ class PostgresReplays(TopicStore, topic="replays"):
             named = {"id": id, "ids": list(pinned)[:limit]}
             known = connection.execute(self._sql["known"], named).fetchone()
             return connection.execute(self._sql["pin_ids"], named).rowcount if known and known[0] else 0
-        where = event_where(asked, "failed_at", entity_id_type(connection))
-        query = where.into(self._sql["pin_chosen" if asked.ids else "pin_matching"])
-        named = {"id": id, "ids": list(asked.ids), "limit": limit, **where.parameters}
+        query = self._sql["pin_chosen" if asked.ids else "pin_matching"]
+        named = {"id": id, "ids": list(asked.ids), "limit": limit, **event_filter(connection, asked)}
         return connection.execute(query, named).rowcount
 
     def cancel(self, id: UUID, actor: Actor, reason: str) -> ReplayBatch | None:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
 from outbox import facts, ports
-from outbox.ops import audit, discard, failures, reprojection, status, stored_event, webhook
+from outbox.ops import audit, failures, status, stored_event, webhook
 from outbox.ops.stored_event import StoredEvent, failure_type
 from outbox.policy import replay
 
@@ -76,24 +76,19 @@ def shape(
     about: str | None = None,
     /,
     *,
-    texts: Mapping[str, str] | None = None,
     only: Collection[str] = (),
     without: Collection[str] = (),
     **changed: Any,
 ) -> Any:
-    """A model with the fields of `source`, all or some. `texts` describes some; `changed` gives types of its own, and
-    fields that `source` has not."""
+    """A model with the fields of `source`, all or some. `changed` gives types of its own, and fields that `source` has
+    not. Where nothing is changed the dataclass itself is the shape."""
     types = get_type_hints(source)
-    kinds = {field: types[field] for field in only or types if field not in without} | changed
-    return model(name, about, **{field: (kind, (texts or {}).get(field, "")) for field, kind in kinds.items()})
+    return model(name, about, **{field: types[field] for field in only or types if field not in without} | changed)
 
 
 # What people did
 
 AuditRow = shape("AuditRow", audit.AuditRow, detail=Any)
-AuditPruned = shape(
-    "AuditPruned", audit.AuditPruned, texts={"removed": "Rows removed, or that would be where `dry_run`."}
-)
 Delivery = shape("Delivery", webhook.DeliveryRow, body=Any)
 AuditList = model("AuditList", rows=list[AuditRow], next_cursor=str | None, matched=int, matched_capped=bool)
 Pause = model(
@@ -120,8 +115,6 @@ Event = shape(
     failure_type=str | None,
     trace_id=str | None,
 )
-Requested = shape("Requested", reprojection.Requested, "The event that was written.")
-Discarded = shape("Discarded", discard.Discarded)
 Attempt = model(
     "Attempt",
     "A failed attempt whose cause was this event.",
@@ -174,25 +167,23 @@ EventList = model(
 
 # Failed events
 
-FailedEvent = shape("FailedEvent", failures.PreviewRow, "A failed event as the preview shows it.")
-Group = shape(
-    "Group",
-    failures.FailureGroup,
-    "Failures of one kind.",
-    texts={"failed_again": "Of them, replayed before.", "hours": "The last 24 hours, the newest last."},
+_PREVIEWED = (
+    "id", "entity_type", "entity_id", "op", "event_version", "status", "attempts", "replay_count", "error_reason",
+    "error_code", "error", "error_fingerprint", "dead_reason", "failed_at", "created_at", "last_replayed_at",
+)  # fmt: skip
+FailedEvent = shape(
+    "FailedEvent",
+    stored_event.StoredEvent,
+    "A failed event as the preview shows it.",
+    only=_PREVIEWED,
+    trace_id=str | None,
 )
-Flushed = shape("Flushed", discard.Flushed, texts={"id": "The `batch_id` of its audit rows."})
 FailedStats = shape("FailedStats", failures.FailedStats)
-HourOfFailures = shape("HourOfFailures", failures.HourOfFailures)
-HourOfWork = shape("HourOfWork", failures.HourOfWork)
 Stats = shape(
     "Stats",
     failures.Stats,
     "Failures as they are now, and what became of events over the hours.",
-    texts={"table": "Entity type, then failure type."},
     failed=FailedStats,
-    hours=list[HourOfFailures],
-    work=list[HourOfWork],
 )
 Preview = model(
     "Preview",
@@ -226,19 +217,17 @@ Plan = model(
     superseded=(int | None, "Of the compared, how many Elasticsearch holds in a newer version."),
     compared=int,
 )
-GroupList = model("GroupList", groups=list[Group])
+GroupList = model("GroupList", groups=list[failures.FailureGroup])
 
 # Replays
 
-_STATES = "queued, dispatching, following; then settled, failed, timeout or cancelled."
 Replay = shape(
     "Replay",
     replay.ReplayBatch,
     "A replay: a batch of pinned events on its way.",
-    texts={"status": _STATES, "webhook_host": "Its own webhook's host; the rest of an address is often a secret."},
     without=("client_id", "webhook_to", "webhook_url"),
-    status=str,
-    webhook_host=str | None,
+    status=(str, "queued, dispatching, following; then settled, failed, timeout or cancelled."),
+    webhook_host=(str | None, "Its own webhook's host; the rest of an address is often a secret."),
 )
 ReplayItem = model(
     "ReplayItem",
@@ -259,49 +248,18 @@ ReplayList = model("ReplayList", replays=list[Replay], next_cursor=str | None)
 
 # The status
 
-Queue = shape(
-    "Queue",
-    status.Queue,
-    texts={
-        "rate": "Events finished per second, over the last ten seconds.",
-        "capped": "There is more than was counted.",
-    },
-)
 TypeCounts = shape(
     "TypeCounts",
     status.TypeCounts,
-    texts={
-        "done": "Finished, as far back as the roll-up remembers (90 days).",
-        "discarded": "Discarded now.",
-    },
-    done=int,
-    discarded=int,
+    done=(int, "Finished, as far back as the roll-up remembers (90 days)."),
+    discarded=(int, "Discarded now."),
 )
-Worker = shape("Worker", status.WorkerSeen)
 StreamPartition = shape(
     "StreamPartition",
     ports.PartitionOffsets,
     "How far the group has come in one partition.",
-    texts={
-        "end": "The offset after the newest record.",
-        "committed": "What is to be read next; null: nothing yet, so it begins at the oldest.",
-        "oldest_age_seconds": "Of the record that is to be read next; null: not known, or nothing is.",
-        "lag": "Records that are to be read.",
-        "gone": "What is to be read next is no longer there: a gap.",
-    },
-    lag=int,
-    gone=bool,
-)
-StreamSlot = shape(
-    "StreamSlot",
-    facts.SlotSample,
-    "The replication slot by which a connector reads the event log.",
-    texts={
-        "active": "Whether a connector reads from it.",
-        "kept_bytes": "Write-ahead log that PostgreSQL keeps for it.",
-        "unread_bytes": "Write-ahead log that the connector has not confirmed yet.",
-        "safe_bytes": "What may still be written before it is lost, 0 or less: it is, or will be. Null: no limit.",
-    },
+    lag=(int, "Records that are to be read."),
+    gone=(bool, "What is to be read next is no longer there: a gap."),
 )
 Stream = model(
     "Stream",
@@ -311,29 +269,20 @@ Stream = model(
     lag=(int, "Records that are to be read, over all partitions."),
     partitions=list[StreamPartition],
     error=(str, "Why Kafka does not answer: then there are no partitions. Empty: it does."),
-    slot=(StreamSlot | None, "Null where producers do not write to the event log of this database."),
-)
-Fanouts = shape(
-    "Fanouts",
-    facts.FanoutSample,
-    texts={
-        "written": "Refreshes that the open ones have written so far.",
-        "refreshes_open": "Refreshes of theirs that wait.",
-        "capped": "There are more than are counted.",
-    },
+    slot=(facts.SlotSample | None, "Null where producers do not write to the event log of this database."),
 )
 Ops = model(
     "Ops",
     "How it is now.",
     sentence=str,
-    queue=Queue,
+    queue=status.Queue,
     failed_by_reason=dict[str, int],
     by_entity_type=list[TypeCounts],
     recent_failures=list[Event],
     recent_audit=AuditList,
-    workers=list[Worker],
+    workers=list[status.WorkerSeen],
     pauses=list[Pause],
-    fanouts=(Fanouts, "Changes whose documents are being found, page by page."),
+    fanouts=(facts.FanoutSample, "Changes whose documents are being found, page by page."),
     unattached=(list[str], "Tables, and columns, that the view reads and no attachment covers."),
     stream=(Stream | None, "Null where the source is the table."),
     sampled_at=datetime,

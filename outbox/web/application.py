@@ -23,7 +23,7 @@ from outbox.telemetry.log_lines import LogSubscriber
 from outbox.telemetry.metrics import new_registry
 from outbox.web import routing
 from outbox.web.auth import AccessGate, RateLimits, Role, TokenFile
-from outbox.web.console_server import Crowd, HeadAsGet, SecurityHeaders
+from outbox.web.console_server import Crowd, SecurityHeaders
 from outbox.web.idempotency import Kept
 from outbox.web.pages import audit, event, events, failures, login, overview, pauses, replays, system, webhooks
 from outbox.web.pages.replays import Plans
@@ -109,7 +109,7 @@ def endpoints_only() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(SecurityHeaders), Middleware(HeadAsGet), Middleware(Crowd)],
+        middleware=[Middleware(SecurityHeaders), Middleware(Crowd)],
     )
     routing.add_endpoints(app, PAGES)
     routing.add_endpoints(app, API, prefix=API_PREFIX, api=True)

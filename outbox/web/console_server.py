@@ -110,7 +110,6 @@ HEADERS: Final = {
 }
 
 
-HEAD: Final = "outbox.head"  # in the scope of a request that was asked by HEAD
 KEEP: Final = "public, max-age=31536000, immutable"
 
 
@@ -136,23 +135,6 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, with_headers)
-
-
-class HeadAsGet:
-    """HEAD is answered by the endpoint of GET, without its body: monitors and link checkers ask that way."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self._app(scope, receive, send)
-            return
-
-        async def without_body(message: Message) -> None:
-            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
-
-        await self._app({**scope, "method": "GET", HEAD: True}, receive, without_body)
 
 
 HEALTH: Final = "/healthz"

@@ -41,7 +41,7 @@ from outbox.policy.inputs import (
     EventFilter,
 )
 from outbox.policy.outcome import Code, DeadReason
-from outbox.web import console_server, idempotency, problems
+from outbox.web import idempotency, problems
 from outbox.web.auth import SAFE_METHODS, AccessGate, Person, Role
 from outbox.web.idempotency import HEADER
 from outbox.web.problems import RefusedRequest
@@ -125,11 +125,14 @@ def gives(model: type, status: int = 200, text: str = "") -> dict[str, Any]:
 
 
 class GuardedRoute(APIRoute):
-    """A route without a role does not come into being: forgetting one must not open it."""
+    """A route without a role does not come into being: forgetting one must not open it. A page is answered to HEAD too
+    (the server leaves its body out): monitors and link checkers ask that way."""
 
-    def __init__(self, path: str, *, about: Endpoint, **options: Any) -> None:
+    def __init__(self, path: str, *, about: Endpoint, include_in_schema: bool, **options: Any) -> None:
         self.about = about
-        super().__init__(path, about.endpoint, methods=[about.method], **options | about.more)
+        methods = ["GET", "HEAD"] if about.method == "GET" and not include_in_schema else [about.method]
+        given = {"methods": methods, "include_in_schema": include_in_schema, **options, **about.more}
+        super().__init__(path, about.endpoint, **given)
 
     def check_query(self, request: Request) -> None:
         """A name that this address does not know is refused: whoever wrote it means something by it, and a filter that
@@ -156,8 +159,6 @@ class GuardedRoute(APIRoute):
         gate: AccessGate = request.app.state.gate
         about, page = self.about, not self.include_in_schema
         person = request.state.person = gate.admit(request, about.role, form=page, acts=about.acts)
-        if about.acts and console_server.HEAD in request.scope:
-            raise RefusedRequest(405, "HEAD would leave the trace of a GET; send that.", headers={"allow": "GET"})
         self.check_query(request)
         if request.method in SAFE_METHODS:
             return await inner(request)
@@ -195,7 +196,7 @@ def _methods(request: Request) -> list[str]:
     """What this address takes, of all endpoints there: the framework names only the first one's."""
     here = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
     taken = {method for route in here if isinstance(route, GuardedRoute) for method in route.methods or ()}
-    return sorted(taken | ({"HEAD"} if "GET" in taken else set()))
+    return sorted(taken)
 
 
 def catch_the_rest(app: FastAPI) -> None:

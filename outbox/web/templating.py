@@ -22,23 +22,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from outbox import __version__
+from outbox.ops.status import age
 from outbox.policy.outcome import Code
 from outbox.telemetry.redaction import escape_for_json
-
-_UNITS: Final = ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h"), (3_888_000, 86_400, "d"))
-
-
-def age(seconds: float | None) -> str:
-    """0.4 s, 48 s, 6 min, 3 h, 12 d, 4 months: one unit, as people say it."""
-    if seconds is None:
-        return "-"
-    seconds = max(seconds, 0.0)
-    for limit, unit, name in _UNITS:
-        if seconds < limit:
-            value = seconds / unit
-            return f"{value:.1f} {name}" if value < 10 and unit == 1 and value % 1 else f"{value:.0f} {name}"
-    months = seconds / 2_629_800
-    return f"{months:.0f} months" if months < 24 else f"{months / 12:.0f} years"
 
 
 def ago(when: datetime | None, now: datetime) -> str:
@@ -232,7 +218,16 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(when=_when, ago=_ago, age=age, count=count, rate=rate, size=size, visible=visible, coded=coded)
+    made.filters.update(
+        when=_when,
+        ago=_ago,
+        age=lambda seconds: "-" if seconds is None else age(seconds),
+        count=count,
+        rate=rate,
+        size=size,
+        visible=visible,
+        coded=coded,
+    )
     made.globals.update(
         query_with=query,
         link=link,

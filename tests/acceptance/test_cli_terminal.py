@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 
@@ -116,21 +115,3 @@ def test_watching_draws_one_picture_again_and_ctrl_c_leaves_it(
         watching.read_to_end()
         assert watching.process.returncode == 130
         assert "Traceback" not in watching.seen
-
-
-def test_up_draws_one_live_line_and_ctrl_c_ends_it_well(
-    empty_database: str, elastic_url: str, absent_index: str, tmp_path: Path
-) -> None:
-    env = {
-        "DATABASE_URL": empty_database,
-        "ELASTIC_URL": elastic_url,
-        "ELASTIC_INDEX": absent_index,
-        "OUTBOX_DATA_DIR": str(tmp_path),
-    }
-    with terminal("up", "--rate", "5", **env) as up:
-        up.read_until("outbox is up")
-        up.read_until("1 worker")
-        up.process.send_signal(signal.SIGINT)
-        assert "stopped" in up.read_to_end(60)
-        assert up.process.returncode == 0
-        assert "Traceback" not in up.seen

@@ -11,7 +11,7 @@ from tests.fixtures.console import TOKENS, Served
 from tests.fixtures.depth import depth
 from tests.fixtures.failures import events
 
-EXAMPLES = depth("3", "10", "50")
+EXAMPLES = depth("1", "10", "50")
 PHASES = depth("examples,fuzzing", "examples,coverage,fuzzing")
 ROOT = Path(__file__).parents[2]
 # The security scheme is optional in the document: on loopback nobody needs a token.

@@ -57,14 +57,6 @@ def test_it_walks_from_an_insert_to_a_replay_and_leaves_nothing_behind(
     assert es.count(index=index)["count"] == 0
 
 
-def test_a_console_that_does_not_answer_is_a_failure(database: str, elastic_url: str, index: str) -> None:
-    where = {"DATABASE_URL": database, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": index}
-    run = smoke("http://127.0.0.1:9", **where)
-    assert run.returncode == 1
-    assert "FAIL  the console at http://127.0.0.1:9 does not answer" in run.stdout
-    assert smoke("not-an-address", **where).returncode == 1
-
-
 def test_a_row_against_a_failing_sink_uses_up_its_attempts(
     postgres_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

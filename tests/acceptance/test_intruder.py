@@ -28,12 +28,9 @@ from psycopg import sql
 from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.web import application, routing
-from outbox.web.auth import Role
 from tests.fixtures.commands import call
 from tests.fixtures.console import TOKENS, tokens_file
 from tests.fixtures.deployment import DEPLOY, settings_in, unit_file
-from tests.fixtures.hostile import CONTROL
-from tests.fixtures.hostile import HOSTILE as HOSTILE_TEXTS
 from tests.fixtures.processes import RunningProcess, find_free_port, http_get
 from tests.fixtures.starting import COLD
 
@@ -502,133 +499,11 @@ def _of_their_own(row: tuple[str, str]) -> bool:
     return row[0] == "type" or row[1].startswith(("AUDIT_EXPORTED vic ", "BACKFILL_"))
 
 
-def identifiers() -> Iterator[str]:
-    """Every text that has broken programs before, as far as PostgreSQL takes it for a name."""
-    for text in (*HOSTILE_TEXTS.values(), "x'; drop schema public cascade; --"):
-        name = text.replace("\x00", "").encode(errors="ignore")[:60].decode(errors="ignore")
-        if name:
-            yield name
-
-
-OBJECTS: Final = (
-    "create table shop.{name} (id int primary key, {name} text constraint {name} check (true) default {text})",
-    "create index on shop.{name} ({name})",
-    "create function shop.{name}() returns trigger language plpgsql as 'begin perform shop.spring(); return null; end'",
-    "create trigger {name} after update on shop.{name} for each row execute function shop.{name}({text}, {text})",
-    "create type shop.{type} as enum ({label})",
-    "comment on table shop.{name} is {text}",
-    "comment on column shop.{name}.{name} is {text}",
-    "comment on function shop.{name}() is {text}",
-    "create policy {name} on shop.{name} using (shop.spring())",
-    "grant select on shop.{name} to wordloom, search_outbox_projector",
-)
-
-
-def test_hostile_names_and_texts_of_whatever_is_read_stay_names_and_texts(site: ShippedSite) -> None:
-    """Of tables, columns, constraints, indexes, functions, triggers with arguments, types and comments: derived from a
-    view over all of them, attached, examined, detached."""
-    before = site.shape()
-    branches, tables = [], []
-    with site.as_("shop") as shop:
-        if shop.execute("select to_regproc('shop.spring') is null").fetchone() == (True,):
-            shop.execute(SPRING.encode())
-        for number, name in enumerate(identifiers()):
-            quoted = {
-                "name": sql.Identifier(name).as_string(shop),
-                "type": sql.Identifier(f"{name[:50]}_").as_string(shop),
-                "label": sql.Literal(name).as_string(shop),
-                "text": sql.Literal(name).as_string(shop),
-            }
-            for made in OBJECTS:
-                shop.execute(_filled(made, **quoted).encode())
-            kind = sql.Literal(f"hostile{number}").as_string(shop)
-            branches.append(
-                f"select {kind}::text as entity_type, t.id as entity_id, json_build_object({quoted['label']}::text,"
-                f" t.{quoted['name']}) as document from shop.{quoted['name']} as t"
-            )
-            tables.append(f"shop.{quoted['name']}")
-    assert len(tables) > 15
-    with site.as_("wordloom") as owner:
-        owner.execute(f"create view hostile_documents as {' union all '.join(branches)}".encode())
-        owner.execute("grant select on hostile_documents to search_outbox_projector, search_outbox_operator")
-    over = site.settings(DATABASE_URL=site.root, OUTBOX_DOCUMENTS="hostile_documents")
-    try:
-        for words, codes in NAMED.items():
-            done = call(*words, env=over)
-            assert done.code in codes, (words, done.code, done.err)
-            # A script has the names as they are where it goes into a file; on a terminal they are shown.
-            assert words[-1] == "--sql" or not CONTROL.search(done.out + done.err), words
-        with psycopg.connect(site.root, autocommit=True) as root:
-            for table in tables:
-                root.execute(f"insert into {table} values (1)".encode())
-            written = "select count(distinct entity_type) from search_outbox_events where entity_type ~ '^hostile'"
-            assert root.execute(written).fetchone() == (len(tables),)
-            for table in tables:
-                done = call("detach", table, "--yes", env=over)
-                assert done.code == 0, (table, done.err)
-            root.execute("drop view hostile_documents")
-            root.execute("delete from search_outbox_entity_types where entity_type ~ '^hostile'")
-    finally:
-        with psycopg.connect(site.root, autocommit=True) as root:
-            root.execute("drop view if exists hostile_documents")
-    after = site.shape()
-    assert [row for row in after if row not in before and not _of_an_attachment(row)] == []
-    assert [row for row in before if row not in after] == []
-
-
-NAMED: Final = {
-    ("attach", "--from-view", "--dry-run"): {0},
-    ("attach", "--from-view", "--sql"): {0},
-    ("attach", "--from-view", "--yes"): {0},
-    ("doctor",): {0, 1},  # by what stands there beside them
-    ("status",): {0},
-    ("types",): {0},
-}
-
-
-def _of_an_attachment(row: tuple[str, str]) -> bool:
-    """What its rows and their audit say."""
-    return row[0] in ("attachment", "audit")
-
-
 @contextmanager
 def client(site: ShippedSite, role: str | None, **headers: str) -> Iterator[httpx.Client]:
     token = {"authorization": f"Bearer {TOKENS.get(role, role)}"} if role else {}
     with httpx.Client(base_url=console_url(site), headers={**token, **headers}, trust_env=False, timeout=60) as made:
         yield made
-
-
-VISITORS: Final = {
-    "nobody": (None, {}),
-    "a wrong token": ("obx_wrong", {}),
-    "a viewer": ("viewer", {}),
-    "a page of another site, as admin": ("admin", {"sec-fetch-site": "cross-site", "origin": "https://evil.example"}),
-}
-
-
-@pytest.mark.parametrize("visitor", VISITORS)
-def test_whoever_reaches_the_console_without_the_role_acts_on_nothing(site: ShippedSite, visitor: str) -> None:
-    before = site.shape()
-    role, headers = VISITORS[visitor]
-    through = []
-    with client(site, role, **headers) as intruder:
-        for door in (*application.PAGES, *application.API):
-            if door.method != "POST" or door.role in (Role.ANYONE, Role.VIEWER):
-                continue
-            path = re.sub(r"\{\w+\}", "00000000-0000-4000-8000-000000000000", door.path)
-            if door in application.API:
-                answer = intruder.post(routing.API_PREFIX + path, json={"by": "x", "reason": "y"})
-            else:
-                answer = intruder.post(path, data={"by": "x", "reason": "y"})
-            if answer.status_code not in (401, 403, 429) and not _to_the_login(answer):
-                through.append((path, answer.status_code))
-            assert CANARY not in answer.text
-    assert through == []
-    assert site.shape() == before
-
-
-def _to_the_login(answer: httpx.Response) -> bool:
-    return answer.status_code == 303 and answer.headers["location"].startswith("/ops/queue/login")
 
 
 PATHS = ("/metrics", "/healthz", "/readyz", "/", "/../etc/passwd", "/static/../auth.py", "/%2e%2e/etc/passwd")

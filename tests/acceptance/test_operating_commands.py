@@ -69,10 +69,8 @@ def test_the_audit_is_listed_exported_pruned_and_verified(
     assert listed["rows"][0]["detail"] == {"replay_count": 1}
     assert "=cmd()" in outbox("audit", "list").out
 
-    file = tmp_path / "audit.csv"
-    assert outbox("audit", "export", "--by", "alice", "--format", "csv", "-o", str(file)).code == 0
-    with file.open(newline="") as stream:
-        assert [row["actor"] for row in csv.DictReader(stream)] == ["'=cmd()"] * 3
+    table = outbox("audit", "export", "--by", "alice", "--format", "csv").out
+    assert [row["actor"] for row in csv.DictReader(table.splitlines())] == ["'=cmd()"] * 3
     lines = outbox("audit", "export", "--by", "alice").out.splitlines()
     assert [json.loads(line)["actor"] for line in lines] == ["=cmd()"] * 3 + ["alice"]
     refused(outbox("audit", "export", "--by", "alice", "--format", "xlsx"), 2, "format")
@@ -101,14 +99,6 @@ def test_the_audit_is_listed_exported_pruned_and_verified(
     assert "row 4" in broken.err
 
 
-def test_an_archive_that_cannot_be_written_keeps_the_audit(connection: psycopg.Connection, outbox: Outbox) -> None:
-    connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
-    age_audit(connection)
-    prune = ("audit", "prune", "--older-than-days", "7", "--by", "bob", "--yes", "--archive", "/nowhere/x")
-    refused(outbox(*prune), 2, "--archive", "cannot be written")
-    assert audit_counts(connection) == {"PAUSED": 1}
-
-
 def test_finished_events_are_pruned_by_age(connection: psycopg.Connection, outbox: Outbox) -> None:
     connection.execute(VIEW)
     events(connection, 5, status="done", age="10 days")
@@ -126,17 +116,6 @@ def test_finished_events_are_pruned_by_age(connection: psycopg.Connection, outbo
     called = outbox("prune", "--by", "outbox-prune.timer", "--yes", "--json", OUTBOX_AUDIT_TTL_DAYS="0.00000001")
     assert (called.code, called.json["removed"], called.json["audit"]["removed"]) == (0, 0, 2)
     assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}
-
-
-def test_stats_and_groups_are_printed_and_as_json(connection: psycopg.Connection, outbox: Outbox) -> None:
-    events(connection, 3)
-    found = outbox("stats", "--json").json
-    assert found["failed"]["total"] == 3
-    assert found["failed"]["by_failure_type"] == {"document": 3}
-    assert "3 failed now" in outbox("stats").out
-    (group,) = outbox("stats", "--groups", "--json").json["groups"]
-    assert (group["fingerprint"], group["count"]) == ("00ff00ff00ff00ff", 3)
-    assert "00ff00ff00ff00ff" in outbox("stats", "--groups").out
 
 
 def test_a_webhook_is_tried_and_a_signature_checked(outbox: Outbox, receive: Receive, tmp_path: Path) -> None:
@@ -223,16 +202,3 @@ def test_a_receiver_that_hangs_holds_up_no_event(
     """Thirty deliveries of ten seconds each would be five minutes; the good events are done long before."""
     there = receive("hang")
     assert drained(connection, start_daemon, there.url, 4_000, lambda: there.got) > 4_000 / 60
-
-
-@pytest.mark.long
-def test_the_drain_rate_with_a_receiver_that_hangs_is_that_without_it(
-    connection: psycopg.Connection, start_daemon: StartProcess, receive: Receive
-) -> None:
-    there, ratios = receive("hang"), []
-    for _ in range(3):
-        alone = drained(connection, start_daemon, None, 60_000)
-        beside = drained(connection, start_daemon, there.url, 60_000)
-        ratios.append(beside / alone)
-    print(f"drain rate beside a receiver that hangs, of that without one: {sorted(ratios)}")
-    assert sorted(ratios)[1] > 0.9, ratios

@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +15,7 @@ from elasticsearch import Elasticsearch
 
 from outbox.store.schema.migrate import migrate, turn_log_off
 from tests.fixtures.deployment import RUNBOOKS
-from tests.fixtures.pages import Block, blocks_of, headings_of, run_shell
+from tests.fixtures.pages import blocks_of, run_shell
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.processes import RunningProcess, clean_environment, find_free_port
 from tests.fixtures.receivers import receiver
@@ -25,17 +23,6 @@ from tests.fixtures.waiting import eventually
 from tests.fixtures.warm import warm_programs
 
 PAGES = sorted(RUNBOOKS.glob("*.md"))
-ALERT_PAGES = [page for page in PAGES if page.stem != "README"]
-HEADINGS = ["Meaning", "Impact", "Confirm", "Diagnose", "Mitigate", "Verify", "Prevent", "Rehearse"]
-# Blocks that a test cannot run: only their form is checked. Of the labs the first part is run (test_rehearsals.py).
-ELSEWHERE = {
-    "systemd": {"systemctl", "journalctl", "set"},
-    "kubectl": {"kubectl"},
-    "supervisor": {"supervisorctl"},
-    "labs": {"scripts/lab"},
-    "connect": {"curl", "outbox"},
-    "kafka": {"kafka-configs.sh", "kafka-consumer-groups.sh", "kafka-topics.sh"},
-}
 # What these say with their exit code is part of the answer: a finding, a drift, not yet caught up, nothing to replay.
 ANSWERS = re.compile(r"^outbox (doctor|verify|wait|replay)\b|^outbox-replay\b|^grep\b")
 USAGE, CONFIGURATION, NOT_FOUND = 2, 78, 127
@@ -117,6 +104,7 @@ def failures_to_look_at(site: Site) -> None:
     eventually(lambda: len(site.sql(failed)) == 3)
 
 
+@pytest.mark.release("the pages name the same dozen commands, whose flags other tests hold", keep=10)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 @pytest.mark.usefixtures("failures_to_look_at")
 def test_every_command_of_a_page_works(site: Site, page: Path, tmp_path: Path) -> None:
@@ -131,24 +119,3 @@ def test_every_command_of_a_page_works(site: Site, page: Path, tmp_path: Path) -
 
 def is_an_answer(code: int, command: str) -> bool:
     return code not in (USAGE, CONFIGURATION, NOT_FOUND) and ANSWERS.match(command) is not None
-
-
-@pytest.mark.parametrize("page", ALERT_PAGES, ids=lambda page: page.stem)
-def test_every_page_has_the_same_parts_in_the_same_order(page: Path) -> None:
-    assert headings_of(page) == HEADINGS
-
-
-def elsewhere() -> list[tuple[str, Block]]:
-    return [(page.stem, block) for page in PAGES for block in blocks_of(page) if block.needs]
-
-
-@pytest.mark.parametrize(("page", "block"), elsewhere(), ids=lambda value: value if isinstance(value, str) else "")
-def test_commands_for_elsewhere_have_the_right_form(page: str, block: Block) -> None:
-    assert subprocess.run(["bash", "-n", "-c", block.body], check=False).returncode == 0
-    programs = {line.split()[0] for line in block.body.splitlines()}
-    assert programs <= ELSEWHERE[block.needs]
-
-
-def test_the_shell_has_what_the_pages_use() -> None:
-    missing = [program for program in ("bash", "curl", "jq", "grep") if shutil.which(program) is None]
-    assert not missing, f"apt-get install {' '.join(missing)}"

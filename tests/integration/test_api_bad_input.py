@@ -9,10 +9,8 @@ import httpx
 import psycopg
 import pytest
 
-from outbox.errors import UsageError
-from outbox.web.problems import refused_by
 from tests.fixtures.console import ACT, Served, post, serving
-from tests.fixtures.failures import audit_counts, events
+from tests.fixtures.failures import events
 from tests.fixtures.postgres import fresh_database
 
 
@@ -50,38 +48,26 @@ def state(connection: psycopg.Connection) -> list[Any]:
         (f"/events/{UNKNOWN}", 404),
         ("/events/not-a-uuid", 422),
         ("/events?limit=0", 422),
-        ("/events?limit=-1", 422),
         ("/events?limit=501", 422),
-        ("/events?limit=1e3", 422),
-        ("/events?ids=not-a-uuid", 422),
         ("/events?status=strange", 422),
         ("/events?since=yesterday", 422),
-        ("/events?since=2026-13-45", 422),
         ("/events?since=1h&until=2h", 422),
         ("/events?fingerprint=zzzz", 422),
-        ("/events?trace_id=1234", 422),
         ("/events?entity_type=%00", 422),
-        ("/events?entity_type=a%0Ab", 422),
         ("/events?entity_type=" + "x" * 2000, 422),
         ("/events?entiy_type=x", 422),
         ("/events?cursor=forged", 400),
         ("/events?cursor=failed:2026-01-01T00:00:00:nope", 400),
         ("/events?cursor=open:999999999999999999999999", 400),
-        ("/failed?cursor=open:12", 400),
         ("/failed/preview?page=0", 422),
         ("/failed/preview?page_size=501", 422),
-        ("/failed/preview?page=99999999999", 422),
         ("/failed/groups?limit=101", 422),
         ("/replays?cursor=W10", 400),
-        ("/replays?cursor=%C3%A9", 400),
         (f"/replays/{UNKNOWN}", 404),
         ("/audit?cursor=-1", 400),
-        ("/audit?cursor=9999999999999999999999", 400),
         ("/audit?action=NONE", 422),
-        ("/audit?batch_id=x", 422),
         ("/audit/export?format=xls", 422),
         ("/stats?hours=0", 422),
-        ("/stats?hours=99999999", 422),
         ("/webhooks/deliveries?cursor=x", 400),
         ("/nothing", 404),
         ("/events/../../etc/passwd", 404),
@@ -93,26 +79,17 @@ def test_a_wrong_question_is_answered_with_a_problem(
     problem(shared[0].client.get(f"/api/v1{path}"), status)
 
 
-def test_all_wrong_fields_are_named_at_once(shared: tuple[Served, psycopg.Connection]) -> None:
-    found = problem(shared[0].client.get("/api/v1/events?limit=0&error_code=x&nonsense=1"), 422)
-    assert {error["field"] for error in found["errors"]} == {"limit", "error_code", "nonsense"}
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
         ("/failed/replay", {"by": "alice"}, 422),  # no reason
         ("/failed/replay", {"reason": "r"}, 422),  # nobody
         ("/failed/replay", {**ACT, "reason": ""}, 422),
-        ("/failed/replay", {**ACT, "reason": "   "}, 422),
         ("/failed/replay", {**ACT, "reason": "x" * 10_240}, 422),
         ("/failed/replay", {**ACT, "reason": "two\nlines"}, 422),
-        ("/failed/replay", {**ACT, "reason": "bell\x07"}, 422),
         ("/failed/replay", {**ACT, "by": "x" * 121}, 422),
         ("/failed/replay", {**ACT, "limit": 0}, 422),
-        ("/failed/replay", {**ACT, "limit": -1}, 422),
         ("/failed/replay", {**ACT, "limit": 1_000_001}, 422),
-        ("/failed/replay", {**ACT, "limit": "many"}, 422),
         ("/failed/replay", {**ACT, "ids": []}, 422),
         ("/failed/replay", {**ACT, "ids": ["not-a-uuid"]}, 422),
         ("/failed/replay", {**ACT, "ids": [str(uuid4()) for _ in range(501)]}, 422),
@@ -121,22 +98,17 @@ def test_all_wrong_fields_are_named_at_once(shared: tuple[Served, psycopg.Connec
         ("/failed/replay", {**ACT, "entiy_type": "misspelt"}, 422),
         ("/failed/replay", {**ACT, "rate": 0}, 422),
         ("/failed/replay", {**ACT, "webhook_url": "http://169.254.169.254/latest"}, 422),
-        ("/failed/replay", {**ACT, "webhook_url": "file:///etc/passwd"}, 422),
         ("/failed/replay", [], 422),
-        ("/failed/replay", "text", 422),
         ("/failed/flush", {**ACT, "expect": 0, "approved_by": "bob"}, 422),
         ("/failed/flush", {**ACT, "expect": 5, "approved_by": "alice"}, 422),
         ("/failed/flush", {**ACT, "expect": 5}, 422),
         ("/failed/flush", {**ACT, "expect": 5, "approved_by": "bob"}, 409),
-        (f"/events/{UNKNOWN}/replay", ACT, 404),
         (f"/events/{UNKNOWN}/discard", ACT, 404),
         ("/events/not-a-uuid/discard", ACT, 422),
         (f"/replays/{UNKNOWN}/cancel", ACT, 404),
         ("/pause", {"by": "alice"}, 422),
-        ("/pause", {**ACT, "entity_type": ""}, 422),
         ("/resume", {**ACT, "let_fail": "nope"}, 422),
         ("/audit/prune", {**ACT, "older_than_days": -1}, 422),
-        ("/audit/prune", {**ACT}, 422),
         (f"/webhooks/deliveries/{UNKNOWN}/redeliver", ACT, 404),
     ],
 )
@@ -161,42 +133,6 @@ def test_a_body_that_is_no_json_or_too_large_or_of_another_type_is_refused(
     problem(client.post(url, content=b"x", headers={"content-type": "text/plain"}), 415)
     problem(client.post(url, content=b" " * 300_000, headers=json_type), 413)
     assert client.get("/api/v1/ops").status_code == 200
-
-
-def test_a_body_without_a_length_is_bounded_too(shared: tuple[Served, psycopg.Connection]) -> None:
-    chunks = (b" " * 50_000 for _ in range(10))
-    answer = shared[0].client.post(
-        "/api/v1/failed/replay", content=chunks, headers={"content-type": "application/json"}
-    )
-    problem(answer, 413)
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "GET"])
-def test_a_wrong_method_is_named(shared: tuple[Served, psycopg.Connection], method: str) -> None:
-    found = problem(shared[0].client.request(method, "/api/v1/failed/replay"), 405)
-    assert "method" in found["detail"]
-
-
-@pytest.mark.parametrize("key", ["", "with blank", "é", "x" * 201])
-def test_a_strange_idempotency_key_is_refused(shared: tuple[Served, psycopg.Connection], key: str) -> None:
-    headers = {"idempotency-key": key.encode()}
-    answer = shared[0].client.post("/api/v1/pause", json=ACT, headers=headers)  # type: ignore[arg-type]
-    problem(answer, 422)
-
-
-def test_a_page_that_is_asked_for_an_unknown_state_names_the_states_and_no_command(
-    shared: tuple[Served, psycopg.Connection],
-) -> None:
-    answer = shared[0].client.get("/ops/queue/events", params={"status": "bogus"})
-    assert answer.status_code == 400
-    assert "is none of pending, " in answer.text
-    assert "--help" not in answer.text
-    assert "command" not in answer.text
-
-
-def test_wrong_usage_is_answered_with_its_detail_alone() -> None:
-    assert refused_by(UsageError("the plan holds no ids")).detail == "The plan holds no ids."
-    assert refused_by(UsageError()).detail == "The request is invalid."
 
 
 HOSTILE = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> =cmd() {{7919*7907}}"
@@ -228,15 +164,11 @@ def test_hostile_text_is_shown_as_text_on_every_page(console: Served, connection
     ("path", "form", "status"),
     [
         ("/replay/plan", {"scope": "selected"}, 422),
-        ("/replay/plan", {"scope": "selected", "ids": "nope"}, 422),
         ("/replay/plan", {"scope": "all", "limit": "0"}, 422),
-        ("/replay/plan", {"scope": "all", "limit": "x"}, 422),
         ("/replay/plan", {"scope": "all", "since": "never"}, 422),
         ("/replay/run", {**ACT, "plan": "unknown"}, 409),
-        (f"/events/{UNKNOWN}/replay", ACT, 404),
         ("/events/nope/discard", ACT, 404),
         ("/audit/prune", {**ACT, "older_than_days": "x"}, 422),
-        ("/audit/prune", {**ACT, "older_than_days": "nan"}, 422),
         ("/pause", {"by": "alice", "reason": ""}, 422),
         ("/resume", {"by": "", "reason": "r"}, 422),
     ],
@@ -250,15 +182,3 @@ def test_a_wrong_form_is_a_page_that_says_so(
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"].startswith("text/html")
     assert state(connection) == before
-
-
-@pytest.mark.parametrize("query", ["page=0", "page=-5", "page=abc", "page=99999999999999999999"])
-def test_a_pages_number_is_clamped(shared: tuple[Served, psycopg.Connection], query: str) -> None:
-    assert shared[0].client.get(f"/ops/queue/replay?{query}").status_code == 200
-
-
-def test_nothing_of_a_flood_of_bad_requests_is_audited(shared: tuple[Served, psycopg.Connection]) -> None:
-    console, connection = shared
-    for _ in range(20):
-        post(console.client, "/failed/replay", {})
-    assert audit_counts(connection) == {}

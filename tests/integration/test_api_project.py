@@ -53,14 +53,6 @@ def test_what_the_view_has_no_more_is_looked_up_too_where_elasticsearch_knows_it
     assert post(console.client, "/events", {**ENTITY, "entity_id": "10"}).status_code == 404
 
 
-@pytest.mark.usefixtures("view")
-def test_what_nobody_knows_is_not_found_and_nothing_is_written(console: Served, connection: psycopg.Connection) -> None:
-    connection.execute("insert into articles values ('8', 'y')")
-    assert post(console.client, "/events", ENTITY).status_code == 404
-    assert written(connection) is None
-    assert audit_counts(connection) == {}
-
-
 def done(connection: psycopg.Connection, version: int, payload: str | None, entity_type: str = "article") -> None:
     connection.execute(
         "insert into search_outbox_events (entity_type, entity_id, op, event_version, payload, status, processed_at)"
@@ -77,15 +69,6 @@ def test_a_type_that_the_view_lacks_is_sent_from_its_event_and_not_deleted(
     done(connection, 3, '{"n": 1}', "note")
     assert post(console.client, "/events", {**ENTITY, "entity_type": "note"}).status_code == 202
     assert written(connection) == ("upsert", 3, '{"n": 1}', "pending")
-
-
-def test_where_elasticsearch_is_ahead_a_payload_goes_at_its_version(
-    console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
-) -> None:
-    done(connection, 3, '{"n": 1}')
-    es.index(index=index, id="article:7", document={}, version=99, version_type="external_gte")
-    assert post(console.client, "/events", ENTITY).json()["event_version"] == 99
-    assert written(connection) == ("upsert", 99, '{"n": 1}', "pending")
 
 
 def test_a_query_that_takes_too_long_is_a_503_that_names_the_index(

@@ -7,7 +7,6 @@ import psycopg
 import pytest
 
 from outbox.app.desk import QueueDesk
-from outbox.errors import NotFound
 from outbox.ops.events import EventPage
 from outbox.policy.event import Status
 from outbox.policy.inputs import EventFilter, read_event_filter
@@ -59,25 +58,11 @@ def test_pages_hold_every_event_once_whatever_its_state(queue: EventTable, desk:
     assert set(ids) == set().union(*made.values())
 
 
-def test_without_a_word_what_is_open_or_failed_is_listed_the_newest_first(queue: EventTable, desk: QueueDesk) -> None:
-    made = fill(queue)
-    ids = walk(desk, [], 9)
-    assert set(ids) == made["fresh"] | made["retry"] | made["suspect"] | made["failed"]
-    open_seqs = [queue.row(id).seq for id in ids[:60]]
-    assert open_seqs == sorted(open_seqs, reverse=True)
-
-
 def test_the_one_filter_narrows_every_shelf(queue: EventTable, desk: QueueDesk) -> None:
     made = fill(queue)
     assert set(walk(desk, EVERY, 50, asked(error_reason="too_large"))) == made["failed"]
     assert set(walk(desk, EVERY, 50, asked(failure_type="network"))) == made["retry"]
     assert walk(desk, EVERY, 50, asked(entity_type="author")) == []
-
-
-def test_ids_are_found_in_any_state(queue: EventTable, desk: QueueDesk) -> None:
-    made = fill(queue)
-    wanted = [next(iter(made[kind])) for kind in ("fresh", "failed", "done", "discarded")]
-    assert set(walk(desk, [], 50, asked(ids=wanted))) == set(wanted)
 
 
 def test_an_entity_s_done_upserts_need_their_index_and_the_page_says_so(queue: EventTable, database: str) -> None:
@@ -127,24 +112,6 @@ def test_one_event_is_shown_with_all_that_is_recorded(queue: EventTable, desk: Q
     )
     assert {row["reason"] for row in detail.attempts} == {"es_5xx", "too_large"}
     assert [row["id"] for row in detail.related] == [other]
-
-
-def test_named_fields_are_masked_when_an_event_is_shown(queue: EventTable, database: str) -> None:
-    id = queue.produce(payload='{"Token": "abc", "n": 1.10}')
-    with desk_on(database, OUTBOX_REDACT_FIELDS="token") as desk:
-        assert desk.browse.show(id).payload == b'{"Token": "***", "n": 1.10}'
-
-
-def test_a_payload_over_a_megabyte_is_not_shown_only_its_size(queue: EventTable, desk: QueueDesk) -> None:
-    id = queue.produce(payload='{"a": "' + "x" * 1_100_000 + '"}')
-    detail = desk.browse.show(id)
-    assert detail.payload is None
-    assert detail.payload_bytes == 1_100_009
-
-
-def test_an_unknown_event_is_said_to_be_unknown(desk: QueueDesk) -> None:
-    with pytest.raises(NotFound):
-        desk.browse.show(uuid4())
 
 
 def test_an_adopted_table_with_uuid_ids_is_browsed_too(empty_database: str) -> None:

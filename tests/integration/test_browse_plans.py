@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from outbox.errors import DependencyDown
-from outbox.policy.inputs import EventFilter
+from outbox.policy.inputs import EventFilter, parameters
 from outbox.store.pool import BY_INDEX, ReadTooLong, bounded_read
 from outbox.store.queries import queries
 from tests.fixtures.depth import depth
@@ -51,7 +51,7 @@ def test_a_page_touches_rows_in_proportion_to_itself(large: EventTable, name: st
         for setting, value in BY_INDEX.items():
             cursor.execute("select set_config(%s, %s, true)", [setting, value])
         query = "explain (analyze, buffers, format json) " + queries("browsing")[name]
-        row = cursor.execute(query.encode(), PAGES[name]).fetchone()
+        row = cursor.execute(query.encode(), {**parameters(EventFilter()), **PAGES[name]}).fetchone()
     assert row is not None
     text, plan = str(row[0]), row[0][0]["Plan"]
     assert "Seq Scan" not in text.replace("'Relation Name': 'search_outbox_discards'", "")

@@ -5,7 +5,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.daemon.replay_chore import ReplayChore, ReplayLimits
+from outbox.config import load_settings
+from outbox.daemon.replay_chore import ReplayChore
 from outbox.errors import DatabaseDown
 from outbox.facts import DatabaseLost, EventDiscarded, EventsFlushed, EventsReplayed, Fact, ReplaySettled
 from outbox.ops.discard import DiscardDesk
@@ -25,7 +26,7 @@ class Daemon:
         self.now = 1_000.0
         self.facts: list[Fact] = []
         self.store = PostgresReplays(pool, owner=name, notices=lambda _: ())
-        limited = ReplayLimits(**limits)
+        limited = load_settings({"DATABASE_URL": "postgresql://h/d"}).replay.model_copy(update=limits)
         self.chore = ReplayChore(self.store, PostgresDiscards(pool).tell, limited, self.facts.append, lambda: self.now)
 
     def passes(self, n: int = 1) -> None:

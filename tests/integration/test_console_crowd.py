@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
-from outbox.web import console_server, routing
+from outbox.web import console_server
 from tests.fixtures.console import ACT, Served, post
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -75,20 +75,13 @@ def test_an_export_that_nobody_reads_ends(
     eventually(lambda: client.get(f"{EXPORT}&actor=nobody").status_code == 200, what="room for an export")
 
 
-@pytest.mark.parametrize("peers", [1, 6])
 @pytest.mark.parametrize("text", ["", "GET /healthz HTTP/1.1\r\nx: "])
-def test_silent_connections_keep_nobody_out(console: Served, open_socket: Open, peers: int, text: str) -> None:
+def test_silent_connections_keep_nobody_out(console: Served, open_socket: Open, text: str) -> None:
     for number in range(205):
-        open_socket(text, f"127.0.0.{number % peers + 1}")
+        open_socket(text, f"127.0.0.{number % 2 + 1}")
     client = console.client
     for path in ("/healthz", "/api/v1/ops", "/ops/queue"):
         assert client.get(path).status_code == 200
-
-
-def test_a_body_has_a_deadline(open_socket: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "MOST_SECONDS", 0.3)
-    head = "POST /api/v1/pause HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
-    assert open_socket(f'{head}\r\n{{"by"').recv(12) == b"HTTP/1.1 408"
 
 
 @pytest.mark.parametrize(("limit", "status"), [("MOST_REQUESTS", 503), ("MOST_OF_A_PEER", 429)])

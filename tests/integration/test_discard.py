@@ -1,13 +1,11 @@
 """Giving events up, one or many: rows stay, the audit says who, and wrong expectations change nothing."""
 
-from uuid import uuid4
-
 import psycopg
 import pytest
 
-from outbox.errors import Conflict, NotFound
+from outbox.errors import Conflict
 from outbox.ops.discard import DiscardDesk
-from outbox.policy.inputs import BadRequest, EventFilter
+from outbox.policy.inputs import EventFilter
 from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database
 from tests.fixtures.failures import ALICE, BOB, audit_counts, events, replay_desk, statuses
@@ -35,12 +33,6 @@ def test_a_discarded_event_stays_with_its_failure_and_comes_back_by_a_replay(
     assert statuses(connection) == {"pending": 1}
 
 
-def test_a_pending_event_can_be_discarded_too(connection: psycopg.Connection, desk: DiscardDesk) -> None:
-    (id,) = events(connection, status="pending")
-    desk.discard(id, ALICE, "never mind")
-    assert statuses(connection) == {"discarded": 1}
-
-
 @pytest.mark.parametrize("status", ["processing", "done", "discarded"])
 def test_other_states_are_a_conflict_that_names_them(
     connection: psycopg.Connection, desk: DiscardDesk, status: str
@@ -50,13 +42,6 @@ def test_other_states_are_a_conflict_that_names_them(
         desk.discard(id, ALICE, "x")
     assert statuses(connection) == {status: 1}
     assert audit_counts(connection) == {}
-
-
-def test_an_unknown_event_is_not_found_and_a_missing_reason_refused(desk: DiscardDesk) -> None:
-    with pytest.raises(NotFound):
-        desk.discard(uuid4(), ALICE, "x")
-    with pytest.raises(BadRequest):
-        desk.discard(uuid4(), ALICE, "")
 
 
 def test_a_flush_discards_all_that_match_with_a_row_each_and_a_summary(
@@ -82,28 +67,6 @@ def test_a_flush_of_another_number_than_expected_changes_nothing(
         desk.flush(EventFilter(), expect, ALICE, "x", "bob")
     assert statuses(connection) == {"failed": 5}
     assert audit_counts(connection) == {}
-
-
-@pytest.mark.parametrize(
-    ("about", "field"),
-    [
-        ({"approved_by": "alice"}, "approved_by"),
-        ({"approved_by": " ALICE "}, "approved_by"),
-        ({"approved_by": ""}, "approved_by"),
-        ({"expect": 0}, "expect"),
-        ({"expect": -1}, "expect"),
-        ({"reason": "\x07"}, "reason"),
-    ],
-)
-def test_a_flush_needs_a_second_name_a_number_and_a_reason(
-    connection: psycopg.Connection, desk: DiscardDesk, about: dict[str, object], field: str
-) -> None:
-    events(connection, 1)
-    named = {"expect": 1, "actor": ALICE, "reason": "x", "approved_by": "bob", **about}
-    with pytest.raises(BadRequest) as refused:
-        desk.flush(EventFilter(), **named)  # type: ignore[arg-type]
-    assert refused.value.problems[0][0] == field
-    assert statuses(connection) == {"failed": 1}
 
 
 def test_who_discards_by_hand_is_listed_as_well(connection: psycopg.Connection) -> None:

@@ -8,11 +8,9 @@ from elasticsearch import Elasticsearch
 from psycopg import sql
 
 from outbox.ports import Finding, Level
-from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import Examine
 from tests.fixtures.queue import EventTable
 from tests.fixtures.roles import Roles
-from tests.fixtures.scripted import answer, scripted
 
 VIEW = (
     "create table articles (id bigint primary key, title text);"
@@ -37,31 +35,11 @@ def test_a_sound_installation_has_no_problem(examine: Examine, queue: EventTable
     assert the(found, "clock").level is Level.OK
 
 
-def test_every_finding_that_is_not_ok_has_a_remedy(examine: Examine, queue: EventTable) -> None:
-    queue.produce_many(2)
-    for findings in examine(OUTBOX_LISTEN="true").values():
-        for finding in findings:
-            assert finding.level in (Level.OK, Level.UNKNOWN) or finding.remedy, finding
-
-
-def test_a_database_that_is_down_does_not_hide_elasticsearch(examine: Examine) -> None:
-    found = examine("postgresql://u:hunter2@127.0.0.1:1/d")
-    assert "refused" in bad(found)["database"]
-    assert "hunter2" not in str(found)
-    assert the(found, "elasticsearch").level is Level.OK
-
-
 def test_an_elasticsearch_that_is_down_does_not_hide_the_database(examine: Examine) -> None:
     found = examine(ELASTIC_URL="http://127.0.0.1:1")
     assert list(bad(found)) == ["elasticsearch"]
     assert bad(found)["elasticsearch"] == "no connection to 127.0.0.1:1: Connection refused"
     assert the(found, "schema").level is Level.OK
-
-
-def test_a_missing_schema_names_the_command(examine: Examine, empty_database: str) -> None:
-    found = examine(empty_database)
-    assert the(found, "schema").level is Level.BAD
-    assert "outbox migrate" in the(found, "schema").remedy
 
 
 def test_an_index_that_spoils_claims_is_named(examine: Examine, connection: psycopg.Connection) -> None:
@@ -70,12 +48,6 @@ def test_an_index_that_spoils_claims_is_named(examine: Examine, connection: psyc
     assert finding.level is Level.WARN
     assert "by_status" in finding.detail
     assert "--drop-slow-indexes" in finding.remedy
-
-
-def test_settings_that_claim_by_type_need_their_indexes(examine: Examine, database: str) -> None:
-    assert the(examine(OUTBOX_ENTITY_TYPES="article"), "by_type").level is Level.BAD
-    migrate(database, by_type=True)
-    assert "by_type" not in examine(OUTBOX_ENTITY_TYPES="article")
 
 
 def test_a_role_without_rights_is_reported_with_what_is_missing(
@@ -136,43 +108,6 @@ def test_a_view_that_the_projectors_login_may_not_read_comes_with_the_grant(
     assert "readable" not in examine()
 
 
-def test_limits_of_the_role_are_read_from_the_role(examine: Examine, connection: psycopg.Connection) -> None:
-    name = connection.info.dbname
-    assert the(examine(), "timeouts").level is Level.WARN
-    limits = {"statement_timeout": "30s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s"}
-    for setting, value in limits.items():
-        connection.execute(
-            sql.SQL("alter database {} set {} = {}").format(
-                sql.Identifier(name), sql.Identifier(setting), sql.Literal(value)
-            )
-        )
-    assert the(examine(), "timeouts") == Finding(
-        "timeouts", Level.OK, "statement 30 s, lock 10 s, idle in transaction 60 s"
-    )
-
-
-def test_open_events_without_payload_need_the_view(examine: Examine, queue: EventTable) -> None:
-    queue.produce(payload=None)
-    assert "no view" in bad(examine())["documents"]
-
-
-def test_a_view_that_lacks_a_column_is_reported_with_what_is_missing(
-    examine: Examine, connection: psycopg.Connection
-) -> None:
-    connection.execute("create view search_documents as select 'a'::text as entity_type, 1 as entity_id")
-    assert "lacks document" in bad(examine())["documents"]
-
-
-def test_a_version_of_the_view_is_named_as_ignored(examine: Examine, connection: psycopg.Connection) -> None:
-    connection.execute(
-        "create view search_documents as select 'a'::text as entity_type, 1 as entity_id, '{}'::json as document,"
-        " 7::bigint as version"
-    )
-    (finding,) = [each for each in examine()["documents"] if each.level is Level.WARN]
-    assert "has a column `version`" in finding.detail
-    assert "Leave it out" in finding.remedy
-
-
 def test_a_materialised_view_of_documents_is_bad_and_one_behind_the_view_is_named(
     examine: Examine, connection: psycopg.Connection
 ) -> None:
@@ -191,17 +126,6 @@ def test_a_materialised_view_of_documents_is_bad_and_one_behind_the_view_is_name
     assert "outbox repair" in finding.remedy
 
 
-def test_a_type_whose_documents_are_not_all_brought_over_is_bad(examine: Examine, queue: EventTable) -> None:
-    declared = "insert into search_outbox_entity_types (entity_type, kept_by, moving, declared_by) values"
-    queue.connection.execute(f"{declared} ('page', 'payload', false, 'x'), ('user', 'view', false, 'x')".encode())
-    found = the(examine(), "types")
-    assert (found.level, found.detail) == (Level.OK, "entity types: 1 kept by view, 1 kept by payload (`outbox types`)")
-    queue.connection.execute("update search_outbox_entity_types set moving = true where kept_by = 'view'")
-    found = the(examine(), "types")
-    assert found.level is Level.BAD
-    assert "outbox types set user view" in found.remedy
-
-
 def test_a_sequence_that_was_moved_is_reported_with_what_to_do(examine: Examine, queue: EventTable) -> None:
     assert the(examine(), "sequence").level is Level.OK
     queue.store().raise_version(5_000)
@@ -209,17 +133,6 @@ def test_a_sequence_that_was_moved_is_reported_with_what_to_do(examine: Examine,
     assert found.level is Level.WARN
     assert "to 5000 at " in found.detail
     assert "OutboxIndexAhead" in found.remedy
-
-
-def test_ids_that_cannot_name_documents_are_reported_by_their_type(
-    examine: Examine, connection: psycopg.Connection
-) -> None:
-    connection.execute(
-        "create view search_documents as select 'a'::text as entity_type, now() as entity_id, '{}'::json as document"
-    )
-    found = examine()
-    assert "entity_id is timestamp with time zone" in bad(found)["documents"]
-    assert "id::text" in str(the(found, "documents").remedy)
 
 
 def test_a_lookup_that_no_index_serves_is_found_by_its_plan(examine: Examine, connection: psycopg.Connection) -> None:
@@ -259,16 +172,6 @@ def test_a_document_ahead_of_every_event_is_found(
     assert "e2" not in finding.detail
 
 
-def test_a_document_under_the_version_of_its_own_lookup_is_not_ahead(
-    examine: Examine, queue: EventTable, es: Elasticsearch, index: str
-) -> None:
-    """An upsert that the view answers without a version is written under one that is drawn, above its event's own."""
-    queue.produce("e1", payload=None, event_version=5)
-    queue.connection.execute("update search_outbox_events set status = 'done'")
-    es.index(index=index, id="article:e1", document={}, version=70, version_type="external")
-    assert the(examine(), "ahead").level is Level.OK
-
-
 def test_failures_pauses_and_missing_workers_are_said(examine: Examine, queue: EventTable) -> None:
     queue.connection.execute(
         "insert into search_outbox_controls (scope, paused_by, reason) values ('*', 'alice', 'tea')"
@@ -282,9 +185,3 @@ def test_failures_pauses_and_missing_workers_are_said(examine: Examine, queue: E
     assert "no projector runs" in bad(found)["workers"]
     assert "1 es_5xx" in the(found, "failed").detail
     assert "paused by alice: tea" in the(found, "paused").detail
-
-
-def test_another_product_at_the_address_is_refused_in_words(examine: Examine) -> None:
-    other = answer(200, b'{"version": {"distribution": "another", "number": "2.11.0"}}', headers="")
-    with scripted(lambda _: other, lambda _: other) as server:
-        assert "neither Elasticsearch nor OpenSearch" in bad(examine(ELASTIC_URL=server.url))["elasticsearch"]

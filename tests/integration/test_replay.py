@@ -10,7 +10,7 @@ import pytest
 from outbox.errors import Conflict, NotFound
 from outbox.ops.replay.desk import Created, ReplayDesk, ReplayRequest
 from outbox.policy.audit import Actor, Source
-from outbox.policy.inputs import BadRequest, EventFilter, NothingMatches
+from outbox.policy.inputs import BadRequest, EventFilter
 from outbox.policy.replay import ReplayStatus
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays
@@ -73,14 +73,6 @@ def test_the_limit_holds_in_sql_and_the_longest_failed_come_first(connection: Co
     assert [row[0] for row in moved] == ids[:3]
 
 
-def test_a_filter_takes_only_what_fits_and_never_a_discarded_event(connection: Connection, desk: ReplayDesk) -> None:
-    events(connection, 2, entity_type="page")
-    events(connection, 3, entity_type="block", prefix="b")
-    events(connection, 1, status="discarded", prefix="d")
-    assert desk.dispatch(desk.create(asked(filter=EventFilter(entity_type="block")))).replayed == 3
-    assert statuses(connection) == {"pending": 3, "failed": 2, "discarded": 1}
-
-
 def test_explicit_ids_bring_discarded_events_back_and_others_are_skipped_with_their_state(
     connection: Connection, desk: ReplayDesk
 ) -> None:
@@ -95,30 +87,15 @@ def test_explicit_ids_bring_discarded_events_back_and_others_are_skipped_with_th
     assert connection.execute("select count(*) from search_outbox_discards").fetchone() == (0,)
 
 
-def test_nothing_to_replay_leaves_nothing_behind(connection: Connection, desk: ReplayDesk) -> None:
-    with pytest.raises(NothingMatches):
-        desk.create(asked())
-    with pytest.raises(NothingMatches):
-        desk.create(asked(filter=EventFilter(ids=(uuid4(),))))
-    assert desk.page().replays == []
-    assert audit_counts(connection) == {}
-
-
 @pytest.mark.parametrize(
     ("about", "field"),
     [
         ({"reason": ""}, "reason"),
-        ({"reason": "   "}, "reason"),
         ({"reason": "x" * 10_240}, "reason"),
-        ({"reason": "two\nlines"}, "reason"),
-        ({"reason": "bell\x07"}, "reason"),
         ({"actor": Actor("", Source.CLI)}, "by"),
-        ({"actor": Actor("a" * 121, Source.CLI)}, "by"),
         ({"limit": 0}, "limit"),
-        ({"limit": -1}, "limit"),
         ({"limit": 1_000_001}, "limit"),
         ({"filter": EventFilter(ids=tuple(UUID(int=n) for n in range(501)))}, "limit"),
-        ({"rate": 0}, "rate"),
         ({"rate": float("nan")}, "rate"),
         ({"webhook_url": "https://evil.example/x"}, "webhook_url"),
         ({"webhook_url": "http://127.0.0.1/x"}, "webhook_url"),
@@ -232,55 +209,6 @@ def test_rows_that_are_pruned_discarded_or_replayed_once_more_are_counted_for_wh
     assert (batch.done, batch.failed_again, batch.discarded) == (1, 1, 1)
 
 
-def test_checks_without_progress_end_in_a_timeout_that_says_how_many(connection: Connection, desk: ReplayDesk) -> None:
-    events(connection, 2)
-    batch = desk.dispatch(desk.create(asked()))
-    for look in range(1, 20):
-        due(connection)
-        batch = desk.follow(batch.id)
-        assert (batch.status, batch.poll_count) == (ReplayStatus.FOLLOWING, look)
-    due(connection)
-    batch = desk.follow(batch.id)
-    assert (batch.status, batch.reason, batch.failure_type) == (
-        ReplayStatus.TIMEOUT,
-        "MAX_POLL_COUNT_REACHED:20",
-        "timeout",
-    )
-    assert audit_counts(connection)["REPLAY_BATCH_SUMMARY"] == 1
-
-
-def test_a_check_that_sees_progress_starts_the_count_again(connection: Connection, desk: ReplayDesk) -> None:
-    events(connection, 3)
-    batch = desk.dispatch(desk.create(asked()))
-    for _ in range(3):
-        due(connection)
-        batch = desk.follow(batch.id)
-    assert batch.poll_count == 3
-    finish(connection, "done", 1)
-    due(connection)
-    assert desk.follow(batch.id).poll_count == 0
-
-
-def test_the_checks_come_after_5_15_15_and_30_seconds(connection: Connection, desk: ReplayDesk) -> None:
-    events(connection, 1)
-    batch = desk.dispatch(desk.create(asked()))
-
-    def delay() -> float:
-        row = connection.execute(
-            "select round(extract(epoch from next_poll_at - coalesce(last_poll_at, dispatched_at))) "
-            "from search_outbox_replays"
-        ).fetchone()
-        assert row is not None
-        return float(row[0])
-
-    seen = [delay()]
-    for _ in range(4):
-        due(connection)
-        desk.follow(batch.id)
-        seen.append(delay())
-    assert seen == [5, 15, 15, 30, 30]
-
-
 def test_a_cancel_leaves_the_rest_failed_and_what_moved_moved(
     connection: Connection, pool: Database, desk: ReplayDesk
 ) -> None:
@@ -336,17 +264,3 @@ def test_an_error_that_is_no_outage_fails_the_batch_and_says_which(connection: C
     assert batch.status is ReplayStatus.FAILED
     assert "no_more" in (batch.reason or "")
     assert statuses(connection) == {"failed": 1}
-
-
-def test_pages_of_replays_follow_each_other_without_gaps(connection: Connection, desk: ReplayDesk) -> None:
-    ids = events(connection, 5)
-    for id in ids:
-        desk.replay_one(id, ALICE, "x")
-    first = desk.page(limit=3)
-    second = desk.page(first.next_cursor, limit=3)
-    assert len(first.replays) == 3
-    assert len(second.replays) == 2
-    assert second.next_cursor is None
-    assert len({batch.id for batch in [*first.replays, *second.replays]}) == 5
-    with pytest.raises(BadRequest):
-        desk.page("forged")

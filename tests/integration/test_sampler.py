@@ -1,21 +1,18 @@
 """The sampler on a real PostgreSQL: right when empty and in every state, never a Seq Scan, patient with outages."""
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
 from outbox import facts
-from outbox.ports import OpenCounts
 from outbox.store.backlog import HEAD_ROWS, MOST_COUNTED, SETTINGS, PostgresBacklog, TookTooLong
 from outbox.store.queries import queries
 from outbox.store.schema.migrate import migrate
 from outbox.telemetry.backlog import BacklogSampler
-from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
+from tests.fixtures.waiting import eventually
 
 Connection = psycopg.Connection[Any]
 
@@ -73,15 +70,6 @@ def lease(connection: Connection, until: str, count: int, entity_type: str = "ar
 # What is seen
 
 
-def test_an_empty_table_is_all_zero(backlog: PostgresBacklog) -> None:
-    counts = backlog.open_counts()
-    assert counts == OpenCounts(0, 0.0, 0, 0, 0, False)
-    assert counts.due == 0
-    assert backlog.failed_by_reason() == {}
-    assert backlog.lanes([], counts) == {"other": facts.TypeBacklog(0, 0.0, 0)}
-    assert backlog.lanes(["article"], counts) == dict.fromkeys(("article", "other"), facts.TypeBacklog(0, 0.0, 0))
-
-
 def test_only_open_rows_count(connection: Connection, backlog: PostgresBacklog) -> None:
     insert(connection, 4)
     insert(connection, 3, status="done", processed_at=ago("1 hour"))
@@ -110,11 +98,6 @@ def test_the_oldest_open_row_gives_the_age(
     insert(connection, 3, created_at=ago("1 minute"))
     insert(connection, 1, created_at=ago("9 hours"), status="done", processed_at=ago("1 hour"))
     assert backlog.open_counts().oldest_age_seconds == pytest.approx(3_600, abs=30)
-
-
-def test_a_row_from_the_future_has_no_negative_age(connection: Connection, backlog: PostgresBacklog) -> None:
-    insert(connection, 1, created_at=ahead("1 hour"))
-    assert backlog.open_counts().oldest_age_seconds == 0
 
 
 def test_due_leaves_out_what_is_in_flight_and_what_waits(connection: Connection, backlog: PostgresBacklog) -> None:
@@ -148,33 +131,6 @@ def test_the_stuck_count_is_the_guide_s(
         " and now() - processing_started_at > interval '10 minutes'))"
     ).fetchone()
     assert (backlog.open_counts().stuck,) == guide == (stuck,)
-
-
-def test_a_long_queue_takes_what_is_in_flight_from_the_leases(connection: Connection, backlog: PostgresBacklog) -> None:
-    """Beyond the head of the queue, rows are not read: by-type claims may have leased some there."""
-    insert(connection, HEAD_ROWS + 500)
-    insert(connection, 20, entity_type="author")
-    lease(connection, "1 minute", 20, "author")
-    lease(connection, "-1 minute", 5, "article")
-    counts = backlog.open_counts()
-    assert (counts.lag, counts.inflight, counts.stuck) == (HEAD_ROWS + 520, 25, 5)
-
-
-def test_lanes_are_the_configured_types_and_the_rest_is_other(connection: Connection, backlog: PostgresBacklog) -> None:
-    insert(connection, 5, created_at=ago("10 minutes"))
-    lease(connection, "1 minute", 2)
-    insert(connection, 1, next_retry_at=ahead("1 hour"), created_at=ago("20 minutes"))
-    insert(connection, 1, abandoned_count=1)
-    insert(connection, 3, entity_type="author", created_at=ago("5 minutes"))
-    insert(connection, 2, entity_type="<unknown>", created_at=ago("30 minutes"))
-    lanes = backlog.lanes(["article", "comment"], backlog.open_counts())
-    assert {name: (lane.lag, lane.due) for name, lane in lanes.items()} == {
-        "article": (7, 4),
-        "comment": (0, 0),
-        "other": (5, 5),
-    }
-    ages = {name: round(lane.oldest_age_seconds / 60) for name, lane in lanes.items()}
-    assert ages == {"article": 20, "comment": 0, "other": 30}
 
 
 @pytest.mark.parametrize("configured", [(), ("article",)], ids=["none configured", "one configured"])
@@ -253,24 +209,6 @@ class Heard:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
 
-def test_the_loop_samples_at_once_and_again(database: str, connection: Connection) -> None:
-    heard, stop = Heard(), threading.Event()
-    sampler = BacklogSampler(PostgresBacklog(database), heard, ["article"], interval_seconds=0.05)
-    thread = threading.Thread(target=sampler.run, args=(stop,))
-    thread.start()
-    try:
-        eventually(lambda: heard.of(facts.BacklogSampled), what="the first sample")
-        insert(connection, 3)
-        # Lanes are read apart, and more seldom where that takes long.
-        eventually(lambda: heard.of(facts.BacklogSampled)[-1].lag == 3, what="the rows in a sample")
-        eventually(lambda: heard.of(facts.BacklogSampled)[-1].lanes["article"].lag == 3, what="the rows of the type")
-    finally:
-        stop.set()
-        thread.join(PATIENCE_SECONDS)
-    assert not thread.is_alive()
-    assert heard.of(facts.Beat)
-
-
 def test_a_sample_that_takes_too_long_is_missed_and_the_connection_stays(database: str, connection: Connection) -> None:
     reader = PostgresBacklog(database, time_limit_seconds=0.2)
     with psycopg.connect(database) as blocker:
@@ -300,21 +238,6 @@ def test_a_broken_connection_is_said_and_opened_again(database: str, connection:
     assert [fact.where for fact in heard.of(facts.DatabaseLost)] == ["sampler"]
     assert len(heard.of(facts.BacklogSampled)) == 2
     reader.close()
-
-
-def test_a_missing_table_is_a_matter_of_the_schema(empty_database: str) -> None:
-    heard = Heard()
-    with closing(PostgresBacklog(empty_database)) as backlog:
-        BacklogSampler(backlog, heard).sample()
-    assert [fact.ok for fact in heard.of(facts.SchemaChecked)] == [False]
-    assert not heard.of(facts.DatabaseLost)
-
-
-def test_an_unreachable_server_is_said_and_raises_nothing(free_port: Any) -> None:
-    heard = Heard()
-    BacklogSampler(PostgresBacklog(f"postgresql://u:canary@127.0.0.1:{free_port()}/x"), heard).sample()
-    (lost,) = heard.of(facts.DatabaseLost)
-    assert "canary" not in lost.error
 
 
 def test_nothing_stays_set_in_the_session(database: str, backlog: PostgresBacklog) -> None:

@@ -1,31 +1,17 @@
 """`outbox status`, pauses and waiting, on real PostgreSQL."""
 
-import threading
-import time
-
 import psycopg
 import pytest
 
 from outbox.app.desk import QueueDesk
-from outbox.errors import DatabaseDown, SchemaMismatch
 from outbox.ops.pauses import NeedsByType
-from outbox.ops.status import wait_until_caught_up
 from outbox.policy.audit import Actor, Source
-from outbox.policy.inputs import BadRequest
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import Outbox
 from tests.fixtures.console import StartConsole
-from tests.fixtures.desks import desk_on
 from tests.fixtures.queue import EventTable
 
 ALICE = Actor("alice", Source.CLI)
-
-
-def test_an_empty_table_is_caught_up(desk: QueueDesk) -> None:
-    status = desk.status.read()
-    assert status.sentence == "Caught up: nothing waits"
-    assert status.queue.lag == status.queue.failed == 0
-    assert (status.by_entity_type, status.workers, status.pauses) == ([], [], [])
 
 
 def test_what_waits_what_failed_and_who_works_are_counted(queue: EventTable, desk: QueueDesk) -> None:
@@ -72,18 +58,6 @@ def test_a_worker_that_is_silent_for_three_intervals_is_not_alive(queue: EventTa
     assert (worker.alive, worker.state) == (False, "silent")
 
 
-def test_a_database_without_the_schema_names_the_command_that_helps(empty_database: str) -> None:
-    with desk_on(empty_database) as desk, pytest.raises(SchemaMismatch, match="outbox migrate"):
-        desk.status.read()
-
-
-def test_a_database_that_is_down_is_said_at_once_with_the_servers_words() -> None:
-    started = time.monotonic()
-    with pytest.raises(DatabaseDown, match="refused"), desk_on("postgresql://u:hunter2@127.0.0.1:1/d"):
-        pass
-    assert time.monotonic() - started < 3
-
-
 def test_pauses_are_stored_audited_and_taken_back(desk: QueueDesk, connection: psycopg.Connection) -> None:
     desk.pauses.pause(ALICE, "reindexing")
     assert desk.status.read().sentence.startswith("Paused by an operator")
@@ -107,29 +81,3 @@ def test_a_lifted_brake_ends_by_itself(desk: QueueDesk, connection: psycopg.Conn
     assert said["scope"] == "let_fail:5d4ed31ca13675e1"
     assert (said["until"] - said["at"]).total_seconds() == pytest.approx(3600, abs=60)
     assert connection.execute("select kind from search_outbox_controls").fetchone() == ("let_fail",)
-
-
-@pytest.mark.parametrize(("by", "reason"), [("", "x"), ("alice", " "), ("alice", "a\nb"), ("alice", "x" * 10_000)])
-def test_who_and_why_must_be_said_on_one_line(desk: QueueDesk, by: str, reason: str) -> None:
-    with pytest.raises(BadRequest):
-        desk.pauses.pause(Actor(by, Source.CLI), reason)
-
-
-def test_waiting_ends_when_what_was_there_is_settled(queue: EventTable, desk: QueueDesk) -> None:
-    queue.produce_many(3)
-    settled = threading.Timer(
-        0.3, lambda: queue.connection.execute("update search_outbox_events set status = 'done'") and None
-    )
-    settled.start()
-    waited = wait_until_caught_up(desk.events, 10)
-    settled.join()
-    assert waited.caught_up
-    assert wait_until_caught_up(desk.events, 0).caught_up
-
-
-def test_waiting_gives_up_in_time_and_counts_retries_and_suspects(queue: EventTable, desk: QueueDesk) -> None:
-    retry, suspect, _ = queue.produce(), queue.produce(), queue.produce()
-    queue.connection.execute("update search_outbox_events set next_retry_at = now() where id = %s", [retry])
-    queue.connection.execute("update search_outbox_events set abandoned_count = 1 where id = %s", [suspect])
-    waited = wait_until_caught_up(desk.events, 0.2)
-    assert (waited.caught_up, waited.left) == (False, 3)

@@ -170,7 +170,7 @@ def test_the_page_of_failures(queue: EventTable, start_console: StartConsole, mo
         answer = person.get("/ops/queue/failures")
     assert answer.status_code == 200
     served = found.files("web/console_server", "web/pages/failures")
-    check([each for each in served if not AROUND.fullmatch(each)], "the page of failures", 11)
+    check([each for each in served if not AROUND.fullmatch(each)], "the page of failures", 10)
 
 
 def test_a_setting() -> None:

@@ -18,19 +18,19 @@ select n.action, n.actor, n.source, n.role, n.reason, n.batch_id, n.event_id, n.
 select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.event_id, a.entity_type, a.entity_id,
        a.trace_id, a.detail, a.login, a.prev_hash, a.hash
   from search_outbox_audit a
- where a.id < %(before)s /* and filter */
+ where a.id < %(before)s /* and audit filter */
  order by a.id desc limit %(limit)s
 
 -- name: count
 -- Reads: how many match, up to a limit.
-select count(*) from (select from search_outbox_audit a where a.id <= %(max_id)s /* and filter */ limit %(most)s) found
+select count(*) from (select from search_outbox_audit a where a.id <= %(max_id)s /* and audit filter */ limit %(most)s) found
 
 -- name: export
 -- Reads: the next of all that match, oldest first, from above an id.
 select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.event_id, a.entity_type, a.entity_id,
        a.trace_id, a.detail, a.login, a.prev_hash, a.hash
   from search_outbox_audit a
- where a.id > %(after)s and a.id <= %(max_id)s /* and filter */
+ where a.id > %(after)s and a.id <= %(max_id)s /* and audit filter */
  order by a.id limit %(limit)s
 
 -- name: head
@@ -51,7 +51,7 @@ select c.id, c.hash, c.prev_hash, c.text, c.first
 -- name: prune_preview
 -- Reads: what a prune would remove.
 select count(*), min(a.at), max(a.at) from search_outbox_audit a
- where a.at < %(before)s and a.id <= %(max_id)s /* and filter */
+ where a.at < %(before)s and a.id <= %(max_id)s /* and audit filter */
 
 -- name: prune_step
 -- Removes one step of rows, none younger than seven days, and adds one that says so; their hashes stay.

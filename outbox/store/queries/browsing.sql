@@ -137,21 +137,21 @@ select * from (
 -- include: _listed
        from search_outbox_events e
       where e.processed_at is null and e.failed_at is null and e.next_retry_at is null and e.abandoned_count = 0
-        and e.status = any (%(statuses)s::text[]) and e.seq < %(before_seq)s /* and filter */
+        and e.status = any (%(statuses)s::text[]) and e.seq < %(before_seq)s /* and filter by created_at */
       order by e.seq desc limit %(limit)s)
     union all
     (select
 -- include: _listed
        from search_outbox_events e
       where e.processed_at is null and e.failed_at is null and e.next_retry_at is not null and e.abandoned_count = 0
-        and e.status = any (%(statuses)s::text[]) and e.seq < %(before_seq)s /* and filter */
+        and e.status = any (%(statuses)s::text[]) and e.seq < %(before_seq)s /* and filter by created_at */
       order by e.seq desc limit %(limit)s)
     union all
     (select
 -- include: _listed
        from search_outbox_events e
       where e.processed_at is null and e.failed_at is null and e.abandoned_count > 0
-        and e.status = any (%(statuses)s::text[]) and e.seq < %(before_seq)s /* and filter */
+        and e.status = any (%(statuses)s::text[]) and e.seq < %(before_seq)s /* and filter by created_at */
       order by e.seq desc limit %(limit)s)) page
  order by seq desc limit %(limit)s
 
@@ -169,7 +169,7 @@ select
 -- include: _listed
   from search_outbox_events e
  where e.processed_at is not null and e.status = 'done'
-   and (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter */
+   and (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter by processed_at */
  order by e.processed_at desc, e.id desc limit %(limit)s
 
 -- name: list_discarded
@@ -178,7 +178,7 @@ select
 -- include: _listed
   from search_outbox_discards d
   join search_outbox_events e on e.id = d.event_id
- where (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter */
+ where (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter by processed_at */
  order by e.processed_at desc, e.id desc limit %(limit)s
 
 -- name: list_done_deletes
@@ -188,5 +188,5 @@ select
   from search_outbox_events e
  where e.op = 'delete' and e.processed_at is not null and e.status = 'done'
    and hashtextextended(e.entity_id::text, 0) = hashtextextended(%(id_text)s::text, 0)
-   and (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter */
+   and (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter by processed_at */
  order by e.processed_at desc, e.id desc limit %(limit)s

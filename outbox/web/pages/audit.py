@@ -173,5 +173,5 @@ PAGES: Final = (
 API: Final = (
     Endpoint("GET", "/audit", list_audit, VIEWER, gives(answers.AuditList)),
     Endpoint("GET", "/audit/export", export, VIEWER, _EXPORT_ANSWERS, acts=True),
-    Endpoint("POST", "/audit/prune", prune, ADMIN, gives(answers.AuditPruned)),
+    Endpoint("POST", "/audit/prune", prune, ADMIN, gives(AuditPruned)),
 )

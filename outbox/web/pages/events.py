@@ -13,8 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.errors import Conflict, UsageError
+from outbox.ops.discard import Discarded
 from outbox.ops.events import EventPage
 from outbox.ops.replay.desk import ReplayRequest
+from outbox.ops.reprojection import Requested
 from outbox.policy.event import Status
 from outbox.policy.inputs import EventFilter
 from outbox.ports import EntityWait
@@ -204,7 +206,7 @@ def _list(request: Request, statuses: tuple[str, ...], **values: Any) -> Respons
 _PROJECT_ANSWERS: Final = {
     "status_code": 202,
     "responses": {
-        202: {"model": answers.Requested, "description": "The event, written."},
+        202: {"model": Requested, "description": "The event, written."},
         404: {"description": "This entity is unknown."},
     },
 }
@@ -218,5 +220,5 @@ API: Final = (
     Endpoint("GET", "/entities/{entity_type}/{entity_id}", get_entity, VIEWER, gives(answers.EntityState)),
     Endpoint("POST", "/events", project, OPERATOR, _PROJECT_ANSWERS),
     Endpoint("POST", "/events/{id}/replay", replay_event, OPERATOR, gives(answers.Replay, 202, "On its way.")),
-    Endpoint("POST", "/events/{id}/discard", discard_event, OPERATOR, gives(answers.Discarded)),
+    Endpoint("POST", "/events/{id}/discard", discard_event, OPERATOR, gives(Discarded)),
 )

@@ -11,6 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outbox.ops.discard import Flushed
 from outbox.ops.failures import Stats
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.ops.replay.plan import Plan
@@ -197,5 +198,5 @@ API: Final = (
     Endpoint("GET", "/failed/groups", groups, VIEWER, gives(answers.GroupList)),
     Endpoint("GET", "/failed/preview", preview, VIEWER, gives(answers.Preview)),
     Endpoint("POST", "/failed/replay", replay, OPERATOR, _REPLAY_ANSWERS),
-    Endpoint("POST", "/failed/flush", flush, ADMIN, gives(answers.Flushed)),
+    Endpoint("POST", "/failed/flush", flush, ADMIN, gives(Flushed)),
 )

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.ops.audit import AuditRow
-from outbox.ops.status import Pulse, QueueStatus, TypeCounts
+from outbox.ops.status import Pulse, QueueStatus, TypeCounts, age
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.event import Status
 from outbox.policy.inputs import AuditFilter, EventFilter
@@ -232,7 +232,7 @@ def attention(status: QueueStatus) -> Iterator[Attention]:
         yield Attention("bad", "No projector runs", "Start one with `outbox run`.", "/ops/queue/system", "System")
     if silent := [worker for worker in status.workers if worker.state == "silent"]:
         what = plural(len(silent), "projector is", "projectors are") + " silent"
-        told = f"{silent[0].worker} last seen {templating.age(silent[0].silent_seconds)} ago"
+        told = f"{silent[0].worker} last seen {age(silent[0].silent_seconds)} ago"
         yield Attention("warn", what, told, "#workers", "Workers")
     if queue.stuck:
         what = plural(queue.stuck, "event is", "events are") + " stuck in processing"

@@ -48,10 +48,6 @@ def test_each_error_leaves_with_its_own_code_and_prints_no_data(
         assert err == f"outbox: {error.message}\n"
 
 
-def test_an_expected_error_shows_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Traceback" not in leave(errors.DatabaseDown("refused"), capsys)[2]
-
-
 def test_a_bug_shows_where_it_is_and_no_value(capsys: pytest.CaptureFixture[str]) -> None:
     password = "hunter2"
     code, out, err = leave(RuntimeError(f"postgresql://u:{password}@h/d"), capsys)

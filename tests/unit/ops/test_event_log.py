@@ -16,10 +16,6 @@ def found(facts: EventLogFacts | None, keep_days: float = 3) -> list[Finding]:
     return [finding for finding in event_log(facts, "outbox_log", keep_days) if finding.level is not Level.OK]
 
 
-def test_without_the_log_nothing_is_said() -> None:
-    assert list(event_log(None, "outbox_log", 3)) == []
-
-
 def test_a_sound_log_has_no_finding_but_good_ones() -> None:
     assert found(SOUND) == []
     assert [finding.level for finding in event_log(SOUND, "outbox_log", 3)] == [Level.OK, Level.OK]
@@ -54,11 +50,3 @@ def test_each_fault_has_its_finding_and_a_remedy(facts: EventLogFacts, level: Le
     assert finding.level is level
     assert words in finding.detail
     assert remedy in finding.remedy
-
-
-def test_days_that_are_kept_for_ever_are_never_late() -> None:
-    assert found(replace(SOUND, oldest_day=900), keep_days=0) == []
-
-
-def test_a_log_that_is_off_and_has_no_slot_only_waits_to_be_dropped() -> None:
-    assert [finding.name for finding in found(replace(SOUND, on=False, slot=None))] == ["event_log"]

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from outbox.errors import UsageError
-from outbox.ops.events import Shelf, next_place, places, read_place
+from outbox.ops.events import next_place, places, read_place
 from outbox.ops.stored_event import StoredEvent
 
 AT = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
@@ -26,23 +26,6 @@ EVENT = StoredEvent(
         "updated_at": AT,
     }  # type: ignore[arg-type]
 )
-
-
-@pytest.mark.parametrize(("everything", "shelves"), [(False, [Shelf.OPEN, Shelf.FAILED]), (True, list(Shelf))])
-def test_ids_are_searched_in_every_state_and_nobody_asks_for_done_events_by_default(
-    everything: bool, shelves: list[Shelf]
-) -> None:
-    assert [place.shelf for place in places((), everything=everything)] == shelves
-
-
-def test_one_state_of_the_open_shelf_keeps_the_other_out() -> None:
-    (place,) = places(["processing"], everything=False)
-    assert (place.shelf, place.statuses) == (Shelf.OPEN, ("processing",))
-
-
-def test_an_unknown_state_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="pending, processing, done, failed, discarded"):
-        places(["lost"], everything=False)
 
 
 @pytest.mark.parametrize("shelf", ["pending", "failed", "done", "discarded"])

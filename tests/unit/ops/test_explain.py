@@ -33,11 +33,6 @@ def test_any_piece_of_a_reply_is_explained(reply: object, status: int | None, re
     assert verdict.what_happens
 
 
-def test_every_item_of_a_bulk_reply_gets_its_verdict() -> None:
-    verdicts = explain_reply(json.dumps({"items": [ITEM, {"index": {"status": 200}}]}))
-    assert [v.outcome for v in verdicts] == ["failure", "written"]
-
-
 @pytest.mark.parametrize("text", ["nonsense", "[1]", '{"type": "x"}', '{"index": 3}'])
 def test_what_is_no_reply_is_refused_with_what_is_missing(text: str) -> None:
     with pytest.raises(UsageError):
@@ -52,14 +47,6 @@ def stored(reason: str | None = None, error: str | None = None, code: str | None
 def test_a_failed_refresh_says_when_it_was_read_and_that_a_replay_reads_again() -> None:
     event = stored("deterministic_exception", "no", op="refresh", last_attempt_at=datetime(2026, 2, 3, tzinfo=UTC))
     assert "read from the view at 2026-02-03 00:00:00+00:00, a replay reads it anew" in explain_stored(event, None).why
-
-
-@pytest.mark.parametrize(
-    ("found", "said"), [(True, "had the entity: written as version 7"), (False, "did not have the entity: deleted")]
-)
-def test_a_done_refresh_says_what_it_found(found: bool, said: str) -> None:
-    assert said in stored(op="refresh", read_version=7, read_found=found).read
-    assert stored(op="refresh").read == ""
 
 
 def test_a_stored_failure_is_explained_by_its_cause_chain() -> None:
@@ -77,8 +64,3 @@ def test_a_failure_before_sending_is_explained_by_its_reason_alone() -> None:
 
 def test_a_reason_from_before_the_adoption_is_not_made_up() -> None:
     assert "adopted" in explain_stored(stored("their_own_reason", "text"), None).why
-
-
-def test_an_event_that_never_failed_has_nothing_to_explain() -> None:
-    with pytest.raises(UsageError, match="no failure"):
-        explain_stored(stored(), None)

@@ -35,13 +35,6 @@ def test_the_package_of_that_name_beside_ours(tmp_path: Path) -> None:
     assert "`outbox` is installed beside `outbox-projector`" in refused.stderr
 
 
-def test_an_app_of_a_project(tmp_path: Path) -> None:
-    (tmp_path / "outbox").mkdir()
-    (tmp_path / "outbox" / "__init__.py").touch()
-    (found,) = namesakes([str(OURS.parent), str(tmp_path), str(tmp_path)])
-    assert "docs/python.md" in found.remedy
-
-
 def test_a_folder_that_is_closed_to_us_or_gone_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The doctor is started where people stand, and as the projector's account."""
     (tmp_path / "outbox.py").touch()

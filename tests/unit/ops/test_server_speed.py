@@ -49,15 +49,3 @@ def test_what_costs_throughput_is_named_with_its_remedy(about: dict[str, Any], s
     assert level is Level.WARN
     assert says in detail
     assert remedy in advice
-
-
-@pytest.mark.parametrize(
-    "about",
-    [
-        {"bytes": 50 * GIGABYTE, "shared_buffers": GIGABYTE},
-        {"whole_pages": 100_000, "wal_bytes": 100_000_000},
-    ],
-    ids=["only what is open must fit", "too little was written to tell"],
-)
-def test_no_advice_without_need(about: dict[str, Any]) -> None:
-    assert [level for level, _, _ in found(**about)] == [Level.OK]

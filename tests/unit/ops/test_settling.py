@@ -13,7 +13,6 @@ from outbox.errors import DatabaseDown
 from outbox.ops import settling
 from outbox.ops.settling import FASTEST_SECONDS, Notified, SettleWatch, Subject, TooManyWaiters
 from outbox.policy.event import Status
-from tests.fixtures.events import Time
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
@@ -82,14 +81,6 @@ def test_an_event_is_answered_when_it_is_settled(table: Table, watch: SettleWatc
     assert waiting.result(PATIENCE_SECONDS) is Status.DONE
 
 
-def test_the_time_is_over_for_what_is_never_settled(table: Table, watch: SettleWatch) -> None:
-    id = uuid4()
-    table.states[id] = "pending"
-    assert watch.wait(id, 0.1) is Status.PENDING
-    assert watch.wait(uuid4(), 0.1) is None
-    assert watch.wait(id, 0) is Status.PENDING
-
-
 def test_all_share_one_reader_and_its_rate_is_bounded(table: Table, watch: SettleWatch) -> None:
     ids = [uuid4() for _ in range(300)]
     table.states.update(dict.fromkeys(ids, "pending"))
@@ -101,13 +92,6 @@ def test_all_share_one_reader_and_its_rate_is_bounded(table: Table, watch: Settl
     assert len(table.asked) <= (time.monotonic() - began) / FASTEST_SECONDS + 2
     assert set().union(*table.asked) == set(ids)
     eventually(lambda: not readers[0].is_alive(), what="the end of the reader")
-
-
-def test_who_waits_long_is_asked_for_more_rarely(table: Table, watch: SettleWatch) -> None:
-    id = uuid4()
-    table.states[id] = "pending"
-    watch.wait(id, 2.0)
-    assert len(table.asked) < 20  # of 100 at the fastest rate
 
 
 def test_no_more_than_some_may_wait(table: Table, watch: SettleWatch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,68 +162,3 @@ def test_an_ear_that_cannot_be_opened_leaves_the_polling(table: Table) -> None:
     table.states[id] = "done"
     assert waiting.result(PATIENCE_SECONDS) is Status.DONE
     watch.close()
-
-
-def test_an_ear_that_cannot_be_opened_is_tried_again_after_a_while(table: Table) -> None:
-    deaf, now = Deaf(), Time(0.0)
-    watch = SettleWatch(table.statuses, deaf.open, clock=now)
-    id = uuid4()
-    table.states[id] = "done"
-
-    def ask() -> int:
-        watch.wait(id, PATIENCE_SECONDS)
-        eventually(lambda: watch._listener is None or not watch._listener.is_alive(), what="the refusal")
-        return deaf.tried
-
-    assert [ask(), ask()] == [1, 1]
-    now.passes(settling.LINGER_SECONDS)
-    assert [ask(), ask()] == [2, 2]
-    watch.close()
-
-
-def test_an_ear_that_breaks_is_opened_again_by_the_next_call(table: Table) -> None:
-    opened: list[int] = []
-
-    class Breaking(Bell):
-        def notified(self, seconds: float) -> bool:
-            raise DatabaseDown("broken")
-
-    @contextmanager
-    def breaks() -> Iterator[Notified]:
-        opened.append(1)
-        yield Breaking().notified
-
-    watch = SettleWatch(table.statuses, breaks)
-    id = uuid4()
-    table.states[id] = "done"
-    for n in (1, 2):
-        watch.wait(id, PATIENCE_SECONDS)
-        eventually(lambda: watch._listener is None or not watch._listener.is_alive(), what="the break")
-        assert len(opened) == n
-    watch.close()
-
-
-def test_a_reading_that_hangs_holds_nobody_much_longer_than_asked(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settling, "GRACE_SECONDS", 0.1)
-    hung = threading.Event()
-    watch = SettleWatch(lambda ids: (hung.wait(PATIENCE_SECONDS), table.statuses(ids))[1])
-    with pytest.raises(DatabaseDown, match="no answer within 0 s"):
-        watch.wait(uuid4(), 0)
-    assert len(watch._waiters) == 1  # its reading is under way
-    hung.set()
-    eventually(lambda: not watch._waiters, what="its end")
-    id = uuid4()
-    table.states[id] = "done"
-    assert watch.wait(id, PATIENCE_SECONDS) is Status.DONE
-    watch.close()
-
-
-def test_closing_answers_whoever_still_waits(table: Table) -> None:
-    watch = SettleWatch(table.statuses)
-    id = uuid4()
-    table.states[id] = "pending"
-    waiting = watch.submit(id, PATIENCE_SECONDS)
-    watch.close()
-    assert waiting.result(0) is Status.PENDING

@@ -34,8 +34,3 @@ def test_the_time_limit_says_how_many_are_left() -> None:
     assert not found.caught_up
     assert (found.left or 0) > 0
     assert 1.0 <= found.waited_seconds < 1.3
-
-
-def test_a_limit_of_nothing_checks_once() -> None:
-    found, passed = waited(2, 0.0)
-    assert (found.caught_up, found.left, passed) == (False, 2, 0.0)

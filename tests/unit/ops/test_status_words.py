@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outbox.ops.status import Queue, WorkerSeen, age, by_type, sentence
+from outbox.ops.status import Queue, WorkerSeen, sentence
 
 NOW = datetime(2026, 2, 3, tzinfo=UTC)
 
@@ -39,7 +39,7 @@ PAUSED_TYPE = {"scope": "type:article", "kind": "pause"}
         (queue(), [], [], "Caught up: nothing waits"),
         (queue(lag=3, oldest_age_seconds=1.2), [worker()], [], "Keeping up: 3 open, the oldest 1.2 s old"),
         (queue(lag=3, oldest_age_seconds=40), [], [], "No projector runs: 3 open, the oldest 40 s old"),
-        (queue(lag=3), [worker(alive=False)], [], "No projector runs: 3 open, the oldest 0.0 s old"),
+        (queue(lag=3), [worker(alive=False)], [], "No projector runs: 3 open, the oldest 0 s old"),
         (queue(lag=5), [worker()], [PAUSE], "Paused by an operator: 5 open"),
         (queue(), [worker()], [PAUSED_TYPE], "Caught up: nothing waits; article paused"),
         (queue(lag=9, stuck=4), [worker()], [], "4 stuck, waiting to be reclaimed; 9 open"),
@@ -47,13 +47,13 @@ PAUSED_TYPE = {"scope": "type:article", "kind": "pause"}
             queue(lag=48_000, oldest_age_seconds=300, drained_in_seconds=360.0),
             [worker()],
             [],
-            "Falling behind: 48,000 open, the oldest 5.0 min old, drained in about 6.0 min",
+            "Falling behind: 48,000 open, the oldest 5 min old, drained in about 6 min",
         ),
         (
             queue(lag=1_000_000, oldest_age_seconds=7300, capped=True),
             [worker()],
             [],
-            "Falling behind: 1,000,000+ open, the oldest 2.0 h old, nothing finished in the last 10 s",
+            "Falling behind: 1,000,000+ open, the oldest 2 h old, nothing finished in the last 10 s",
         ),
         (queue(lag=1), [worker()], [{"scope": "let_fail:ab", "kind": "let_fail"}], "Keeping up: 1 open"),
     ],
@@ -62,17 +62,3 @@ def test_the_sentence_says_the_most_urgent_thing(
     seen: Queue, workers: list[WorkerSeen], pauses: list[dict[str, str]], told: str
 ) -> None:
     assert sentence(seen, workers, pauses).startswith(told)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [(0, "0.0 s"), (59, "59 s"), (119, "119 s"), (600, "10 min"), (9_000, "2.5 h"), (200_000, "2 d")],
-)
-def test_ages_read_as_people_say_them(seconds: float, told: str) -> None:
-    assert age(seconds) == told
-
-
-def test_types_with_open_or_failed_rows_are_one_line_each() -> None:
-    open_rows = [{"entity_type": "a", "pending": 2, "processing": 1, "oldest_age_seconds": 3.0}]
-    counts = by_type(open_rows, [{"entity_type": "b", "failed": 7}, {"entity_type": "a", "failed": 1}])
-    assert [(c.entity_type, c.pending, c.processing, c.failed) for c in counts] == [("a", 2, 1, 1), ("b", 0, 0, 7)]

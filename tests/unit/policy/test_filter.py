@@ -9,8 +9,6 @@ import pytest
 from outbox.policy.inputs import (
     AuditFilter,
     BadRequest,
-    EventFilter,
-    described,
     read_audit_filter,
     read_event_filter,
     read_text,
@@ -19,12 +17,6 @@ from outbox.policy.inputs import (
 from outbox.web.routing import ONE_LINE
 
 NOW = datetime(2026, 2, 3, 12, tzinfo=UTC)
-
-
-def test_nothing_given_asks_for_everything() -> None:
-    assert read_event_filter({"entity_type": None, "error_reason": "", "ids": None}, NOW) == EventFilter()
-    assert EventFilter().is_empty
-    assert described(EventFilter()) == "everything"
 
 
 def test_every_field_of_the_contract_is_read() -> None:
@@ -57,21 +49,14 @@ def test_every_field_of_the_contract_is_read() -> None:
         ({"colour": "red"}, "colour", "unknown; choose from entity_type"),
         ({"ids": "not-a-uuid"}, "ids", "'not-a-uuid' is not a uuid"),
         ({"ids": [str(UUID(int=n)) for n in range(501)]}, "ids", "501 ids given, 500 at most"),
-        ({"ids": []}, "ids", "the list is empty"),
-        ({"ids": [17.5]}, "ids", "is not a uuid"),
         ({"ids": True}, "ids", "give a list of ids"),  # found by fuzzing: it was a TypeError
         ({"entity_type": "a\x00b"}, "entity_type", "control characters"),
-        ({"entity_type": "a\ud800"}, "entity_type", "control characters"),
         ({"entity_id": "x" * 1025}, "entity_id", "longer than 1024 bytes"),
         ({"entity_id": {"$ne": 1}}, "entity_id", "give a text"),
-        ({"entity_id": True}, "entity_id", "give a text"),
         ({"error_code": "OOPS"}, "error_code", "none of OUTBOX_EXECUTION_FAILED"),
-        ({"dead_reason": "tired"}, "dead_reason", "non_retryable"),
         ({"failure_type": "model_error"}, "failure_type", "network"),
         ({"fingerprint": "'; drop table"}, "fingerprint", "16 hex digits"),
-        ({"trace_id": "abc"}, "trace_id", "32 hex digits"),
         ({"since": "yesterday"}, "since", "ISO 8601"),
-        ({"since": "999999w"}, "since", "ISO 8601"),
         ({"since": "1h", "until": "2h"}, "since", "before `until`"),
     ],
 )
@@ -80,12 +65,6 @@ def test_what_is_invalid_is_refused_by_field(raw: dict[str, object], field: str,
         read_event_filter(raw, NOW)
     assert [name for name, _ in refused.value.problems] == [field]
     assert says in str(refused.value)
-
-
-def test_all_problems_are_reported_together() -> None:
-    with pytest.raises(BadRequest) as refused:
-        read_event_filter({"trace_id": "x", "ids": "y", "z": 1}, NOW)
-    assert {name for name, _ in refused.value.problems} == {"trace_id", "ids", "z"}
 
 
 def test_the_audit_filter_reads_its_own_fields() -> None:

@@ -20,7 +20,6 @@ ALLOWED = {
     "store/entity_events.py: self.id_type": _TYPE,
     "store/attach/documents_view.py: column.shown": _TYPE,
     "store/filters.py: sql.replace('{entity_id_type}', type_name)": _TYPE,
-    "store/filters.py: query.replace(MARK, self.sql)": "conditions that are literals; their values are bound",
     "reindex/key_bounds.py: self._events.id_type": _TYPE,
     "store/pooler.py: f'listen {channel}'": "a name of ours",
     "store/schema/adoption.py: query.format(sql.Identifier(column))": "quoted by psycopg",

@@ -51,16 +51,6 @@ def test_a_batch_is_one_span_linked_to_its_producers_with_the_bulk_request_insid
     assert request.start_time == NOW - 500_000_000
 
 
-def test_a_failed_event_and_a_refused_request_show_as_errors(exporter: InMemorySpanExporter) -> None:
-    spans = tracing.Tracing("p")
-
-    spans.handle(BatchClaimed(uuid4(), 0, 2, 0.1))
-    spans.handle(bulk("refused"))
-    spans.handle(settled(failed=1))
-
-    assert [span.status.status_code.name for span in exporter.get_finished_spans()] == ["ERROR", "ERROR"]
-
-
 def test_a_request_names_the_product_that_it_went_to(exporter: InMemorySpanExporter) -> None:
     spans = tracing.Tracing("p")
 
@@ -95,12 +85,6 @@ def test_a_batch_that_broke_off_ends_when_the_next_begins(exporter: InMemorySpan
 )
 def test_a_malformed_traceparent_is_ignored(text: str) -> None:
     assert [format(link.context.trace_id, "032x") for link in tracing.links([text, GOOD])] == [TRACE]
-
-
-def test_at_most_as_many_links_as_the_sdk_keeps() -> None:
-    many = [f"00-{number:032x}-00f067aa0ba902b7-01" for number in range(1, 300)]
-
-    assert len(list(tracing.links(many))) == tracing.MOST_LINKS
 
 
 def test_without_an_sdk_nobody_subscribes() -> None:

@@ -9,18 +9,13 @@ from outbox.errors import ConfigurationError
 from outbox.web.auth import (
     LIFETIME_SECONDS,
     MOST_OF_ONE,
-    Allowance,
     Person,
-    RateLimits,
     Role,
     Sessions,
     TokenFile,
     cross_site,
     hashed,
-    line_for,
     loopback_host,
-    new_token,
-    parse,
     peer,
 )
 from outbox.web.console_server import in_both_families
@@ -70,22 +65,6 @@ def test_a_wrong_line_is_refused_at_start_and_left_out_later(file: Path) -> None
         TokenFile(file).check()
 
 
-def test_a_file_without_a_token_is_refused(tmp_path: Path) -> None:
-    empty = tmp_path / "tokens"
-    empty.write_text("# nobody\n")
-    with pytest.raises(ConfigurationError, match="holds no token"):
-        TokenFile(empty).check()
-
-
-def test_a_made_line_is_read_back() -> None:
-    token = new_token()
-    entries, wrong = parse(line_for("ci-bot", Role.OPERATOR, token))
-    assert not wrong
-    assert entries[0].hash == hashed(token)
-    with pytest.raises(ValueError, match="a name is"):
-        line_for("bad:name", Role.VIEWER, token)
-
-
 def test_a_cookie_holds_for_a_while_and_only_while_its_token_does(file: Path) -> None:
     tokens, now = TokenFile(file), [1_000_000.0]
     sessions = Sessions(tokens, lambda: now[0])
@@ -100,11 +79,6 @@ def test_a_cookie_holds_for_a_while_and_only_while_its_token_does(file: Path) ->
     assert sessions.person(cookie) is None
 
 
-@pytest.mark.parametrize("forged", ["", ".", "x.y", "W10.0", "é.é"])
-def test_a_forged_cookie_is_nobody(file: Path, forged: str) -> None:
-    assert Sessions(TokenFile(file)).person(forged) is None
-
-
 def test_who_logs_in_very_often_ends_their_own_sessions_and_nobody_elses(file: Path) -> None:
     change(file, f"alice:operator:{hashed('obx_alice')}\nbob:viewer:{hashed('obx_bob')}\n")
     tokens = TokenFile(file)
@@ -116,13 +90,6 @@ def test_who_logs_in_very_often_ends_their_own_sessions_and_nobody_elses(file: P
     assert [sessions.person(cookie) is not None for cookie in (hers, first, last)] == [True, False, True]
 
 
-def test_a_cookie_of_another_process_is_nobody(file: Path) -> None:
-    tokens = TokenFile(file)
-    entry = tokens.holder("obx_alice")
-    assert entry is not None
-    assert Sessions(tokens).person(Sessions(tokens).issue(entry)) is None
-
-
 @pytest.mark.parametrize(
     ("host", "ours"),
     [
@@ -130,12 +97,9 @@ def test_a_cookie_of_another_process_is_nobody(file: Path) -> None:
         ("localhost:8090", True),
         ("127.0.0.1:8090", True),
         ("[::1]:8090", True),
-        ("127.1.2.3", True),
         ("console.localhost:8090", True),
-        ("evil.example", False),
         ("evil.example:8090", False),
         ("127.0.0.1.evil.example", False),
-        ("localhost.evil.example", False),
         ("[::1", False),
         ("", False),
         (None, False),
@@ -149,14 +113,11 @@ def test_only_a_loopback_name_passes_without_tokens(host: str | None, ours: bool
     ("headers", "form", "refused"),
     [
         ({"sec-fetch-site": "same-origin"}, True, False),
-        ({"sec-fetch-site": "none"}, True, False),
         ({"sec-fetch-site": "cross-site"}, True, True),
-        ({"sec-fetch-site": "same-site"}, True, True),
         ({"sec-fetch-site": "cross-site"}, False, True),
         ({"origin": "http://localhost:8090"}, True, False),
         ({"origin": "http://localhost:9999"}, True, True),
         ({"origin": "https://evil.example"}, False, True),
-        ({"origin": "null"}, True, True),
         ({"origin": "http://[::1"}, True, True),
         ({}, True, True),  # any page can send a form, and a browser would have said from where
         ({}, False, False),  # a program: no page can send JSON elsewhere unasked
@@ -164,22 +125,6 @@ def test_only_a_loopback_name_passes_without_tokens(host: str | None, ours: bool
 )
 def test_an_unsafe_request_must_come_from_this_site(headers: dict[str, str], form: bool, refused: bool) -> None:
     assert cross_site({"host": "localhost:8090", **headers}, form=form) is refused
-
-
-def test_an_https_origin_matches_a_host_without_a_port() -> None:
-    assert not cross_site({"host": "ops.example", "origin": "https://ops.example"}, form=True)
-
-
-def test_roles_stand_in_order() -> None:
-    assert Role.ADMIN.allows(Role.OPERATOR)
-    assert Role.OPERATOR.allows(Role.VIEWER)
-    assert not Role.VIEWER.allows(Role.OPERATOR)
-
-
-def test_a_token_that_acts_for_someone_stays_in_front() -> None:
-    assert Person("bot", Role.OPERATOR).acting("alice") == "bot for alice"
-    assert Person("bot", Role.OPERATOR).acting("") == "bot"
-    assert Person("local", Role.ADMIN, by_token=False).acting("alice") == "alice"
 
 
 @pytest.mark.parametrize(
@@ -202,22 +147,3 @@ def test_a_client_is_its_address_or_the_network_that_it_has_to_itself(address: s
 def test_a_proxy_is_trusted_on_a_socket_for_both_families_too() -> None:
     trusted = in_both_families(["10.0.0.7", "192.0.2.0/24", "2001:db8::/32"])
     assert trusted == ["10.0.0.7", "192.0.2.0/24", "2001:db8::/32", "::ffff:10.0.0.7/128", "::ffff:192.0.2.0/120"]
-
-
-def test_what_was_right_does_not_count() -> None:
-    pace, twice = RateLimits(lambda: 0.0), Allowance(2)
-    pace.give_back(twice, "a")  # nothing was taken
-    for _ in range(5):
-        assert pace.take(twice, "a") == 0
-        pace.give_back(twice, "a")
-    assert [bool(pace.take(twice, "a")) for _ in range(3)] == [False, False, True]
-
-
-def test_whoever_is_too_quick_waits() -> None:
-    now = [0.0]
-    pace, twice = RateLimits(lambda: now[0]), Allowance(2)
-    assert [pace.take(twice, "a") for _ in range(2)] == [0, 0]
-    assert pace.take(twice, "a") == pytest.approx(30)
-    assert pace.take(twice, "b") == 0
-    now[0] = 30.0
-    assert pace.take(twice, "a") == 0

@@ -3,7 +3,7 @@
 import pytest
 from fastapi import FastAPI
 
-from outbox.web import application, routing
+from outbox.web import application
 from outbox.web.auth import Role
 from outbox.web.routing import Endpoint, GuardedRoute
 
@@ -45,11 +45,3 @@ def test_a_route_without_a_role_does_not_come_into_being() -> None:
     with pytest.raises(TypeError, match="about"):
         app.router.add_api_route("/x", lambda: None, route_class_override=GuardedRoute)
     assert not app.routes
-
-
-def test_every_hung_route_is_guarded() -> None:
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    routing.add_endpoints(app, application.PAGES)
-    routing.add_endpoints(app, application.API, prefix=routing.API_PREFIX, api=True)
-    assert app.routes
-    assert all(isinstance(route, GuardedRoute) for route in app.routes)

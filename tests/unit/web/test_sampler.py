@@ -65,14 +65,6 @@ def test_an_old_reading_is_shown_with_its_problem_and_a_useless_one_is_not() -> 
         shared()
 
 
-def test_nothing_at_all_is_an_error() -> None:
-    def look() -> str:
-        raise DatabaseDown("gone")
-
-    with pytest.raises(DatabaseDown):
-        Shared(look, 60.0)()
-
-
 def test_after_an_act_the_next_who_asks_sees_it() -> None:
     look = Counting()
     shared = Shared(look, 60.0, look.clock)
