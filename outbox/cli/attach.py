@@ -87,7 +87,8 @@ def attach(
             raise UsageError("--ignore takes only --columns, --reason, --by and --json beside it")
         return _ignore(ignore, _names(columns), reason, by, json=json)
     if from_view:
-        _only_from_view([*one_table, columns], dry_run, sql)
+        if any(each is not None for each in (*one_table, columns)):
+            raise UsageError("--from-view says how tables are attached: give no TABLE and no option of one.")
         if not sql or json:
             return derive(yes=yes, dry_run=dry_run or sql, json=json)
         return _print_script(script_of_view())
@@ -123,15 +124,6 @@ def _ignore(names: list[str], columns: tuple[str, ...], reason: str | None, by: 
         found = desk.ignored.ignore(names, columns, cli.actor(by or cli.person()), reason)
     what = f"{', '.join(columns)} of {found[0]}" if columns else ", ".join(found)
     cli.answer({"ignored": found, "columns": columns, "reason": reason}, f"ignored {what}: {reason}", json=json)
-
-
-def _only_from_view(others: list[object], dry_run: bool, sql: bool) -> None:
-    if any(each is not None for each in others):
-        raise UsageError(
-            "--from-view derives the tables and how they are attached: give no TABLE and no option of one."
-        )
-    if dry_run and sql:
-        raise UsageError("With --from-view give one of --dry-run (shows the plan) and --sql (prints the statements).")
 
 
 def _print_script(script: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from outbox.producers.call import ProducerCall, event_id, explained
+from outbox.producers.call import ProducerCall, event_id
 from outbox.producers.connection import ConnectionKind, kind_of, refuse_autocommit
 from outbox.producers.writing import require_transaction, statement
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 async def write(connection: AsyncProducerConnection, call: ProducerCall) -> UUID:
     """The event's id. Raises NoTransaction where the event would be committed on its own, before anything is sent."""
     given: Any = connection
-    with explained():
-        match kind_of(connection, awaited=True):
-            case ConnectionKind.ASYNC_PSYCOPG:
-                return await _by_psycopg(given, call)
-            case ConnectionKind.ASYNCPG:
-                return await _by_asyncpg(given, call)
-            case _:
-                return await _by_sqlalchemy(given, call)
+    match kind_of(connection, awaited=True):
+        case ConnectionKind.ASYNC_PSYCOPG:
+            return await _by_psycopg(given, call)
+        case ConnectionKind.ASYNCPG:
+            return await _by_asyncpg(given, call)
+        case _:
+            return await _by_sqlalchemy(given, call)
 
 
 async def _by_psycopg(connection: Any, call: ProducerCall) -> UUID:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -21,7 +20,6 @@ Function = Literal["outbox_enqueue", "outbox_refresh"]
 # A payload travels as text: a driver whose json type has an encoder of the program's own would encode it twice.
 _CAST: Final = {"payload": "cast(cast({} as text) as json)", "version": "cast({} as bigint)"}
 _PLAIN: Final = "cast({} as text)"
-_NO_FUNCTION: Final = "42883"
 
 
 @dataclass(frozen=True)
@@ -87,22 +85,6 @@ def _id_text(entity_id: object) -> str:
             raise WrongEntity("None is no id: flush the session (or save the object) first, which gives it one")
     kind = type(entity_id).__name__
     raise WrongEntity(f"{kind} is no id: give text, an int, a Decimal or a UUID; of an object or a row, its .id")
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Around the call: the driver's error gets a remedy, because PostgreSQL's hint for a missing function misleads."""
-    try:
-        yield
-    except Exception as error:
-        if _NO_FUNCTION in (_sqlstate(error), _sqlstate(getattr(error, "orig", None)), _sqlstate(error.__cause__)):
-            error.add_note("The outbox has no tables in this database and schema yet: run `outbox migrate` there.")
-        raise
-
-
-def _sqlstate(error: object) -> object:
-    """psycopg's and asyncpg's, which SQLAlchemy has as `orig` and Django as the cause."""
-    return getattr(error, "sqlstate", None)
 
 
 def event_id(value: object) -> UUID:

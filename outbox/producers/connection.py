@@ -93,8 +93,3 @@ def _of_this_world(kind: ConnectionKind, awaited: bool) -> ConnectionKind:
 def refuse_autocommit(kind: ConnectionKind) -> NoTransaction:
     block = _BLOCKS.get(kind, "async with connection.transaction():`")
     return NoTransaction(f"with {kind}: write `{block} around both")
-
-
-def require_postgresql(name: str) -> None:
-    if name != "postgresql":
-        raise WrongConnection(f"it is of {name}, and the outbox is in PostgreSQL")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from outbox.producers.call import ProducerCall, event_id, explained
-from outbox.producers.connection import ConnectionKind, kind_of, refuse_autocommit, require_postgresql
+from outbox.producers.call import ProducerCall, event_id
+from outbox.producers.connection import ConnectionKind, kind_of, refuse_autocommit
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 def write(connection: ProducerConnection, call: ProducerCall) -> UUID:
     """The event's id. Raises NoTransaction where the event would be committed on its own, before anything is sent."""
     given: Any = connection
-    with explained():
-        match kind_of(connection, awaited=False):
-            case ConnectionKind.PSYCOPG:
-                return _by_psycopg(given, call)
-            case ConnectionKind.DJANGO:
-                return _by_django(given, call)
-            case _:
-                return _by_sqlalchemy(given, call)
+    match kind_of(connection, awaited=False):
+        case ConnectionKind.PSYCOPG:
+            return _by_psycopg(given, call)
+        case ConnectionKind.DJANGO:
+            return _by_django(given, call)
+        case _:
+            return _by_sqlalchemy(given, call)
 
 
 def _by_psycopg(connection: Any, call: ProducerCall) -> UUID:
@@ -55,7 +54,6 @@ def in_transaction(connection: Any) -> bool:
 
 
 def _by_django(connection: Any, call: ProducerCall) -> UUID:
-    require_postgresql(connection.vendor)
     if not connection.in_atomic_block and connection.get_autocommit():
         raise refuse_autocommit(ConnectionKind.DJANGO)
     with connection.cursor() as cursor:
@@ -72,7 +70,6 @@ def _by_sqlalchemy(connection: Any, call: ProducerCall) -> UUID:
 
 def require_transaction(connection: Any, kind: ConnectionKind) -> None:
     """SQLAlchemy begins one with its first statement, unless its driver is in autocommit."""
-    require_postgresql(connection.dialect.name)
     if getattr(connection.connection.dbapi_connection, "autocommit", False) is True:
         raise refuse_autocommit(kind)
 

@@ -245,7 +245,6 @@ class TestTheCommand:
         "words",
         [
             ["--from-view", "--type", "article"],
-            ["--from-view", "--dry-run", "--sql"],
             ["articles"],
         ],
     )

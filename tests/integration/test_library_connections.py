@@ -102,17 +102,6 @@ def test_what_is_no_id_is_refused_before_anything_is_sent(queue: EventTable) -> 
 
 
 @every_kind
-def test_a_database_without_our_tables_is_named_with_the_remedy(opened: Opening, empty_database: str) -> None:
-    with opened(empty_database) as producer:
-        with pytest.raises(Exception, match="does not exist") as raised:
-            producer.refresh("5")
-        assert raised.value.__notes__ == [
-            "The outbox has no tables in this database and schema yet: run `outbox migrate` there."
-        ]
-        producer.rollback()
-
-
-@every_kind
 def test_two_threads_write_each_in_its_own_transaction(opened: Opening, queue: EventTable, database: str) -> None:
     together = threading.Barrier(2, timeout=PATIENCE_SECONDS)
     failed: list[BaseException] = []
@@ -222,10 +211,6 @@ def test_what_is_no_connection_and_what_belongs_to_the_other_class_is_named(data
     for wrong in (create_engine(driver(database, "psycopg")), "postgresql://", None):
         with pytest.raises(WrongConnection, match="engine or a pool would open another"):
             Outbox(ANYWHERE).refresh(wrong, "article", 1)
-    other = create_engine("sqlite://")
-    with other.connect() as lite, pytest.raises(WrongConnection, match="it is of sqlite"):
-        Outbox(ANYWHERE).refresh(lite, "article", 1)
-    other.dispose()
 
     async def run() -> None:
         async with await psycopg.AsyncConnection.connect(database) as connection:
