@@ -248,7 +248,7 @@ def cut_short(memory: Memory, error: DatabaseDown) -> None:
         raise error
 
     memory.produce(3)
-    memory.sink.refuse = meet  # type: ignore[assignment]
+    memory.sink.refuse = meet
     memory.lane.step()
     memory.sink.refuse = lambda _: None
     assert memory.statuses() == {"processing"}
