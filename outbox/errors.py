@@ -128,6 +128,10 @@ class DatabaseDown(DependencyDown):
     """PostgreSQL does not answer. Start it, or correct DATABASE_URL (`outbox config print` shows it)."""
 
 
+class DatabaseAway(DatabaseDown):
+    __doc__ = DatabaseDown.__doc__  # it ended the session, or gave none: not for what it was asked
+
+
 class NothingSent(DatabaseDown):
     """PostgreSQL did not answer whether an index is being rebuilt, so nothing was sent. Work resumes automatically when
     PostgreSQL answers in time."""

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from outbox.daemon.batch import BatchResult
 from outbox.daemon.claiming import Claimer, Taken
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.lease import HoldUp
 from outbox.daemon.projector import Projector
-from outbox.errors import DatabaseDown, LockHeld, OutboxError
+from outbox.errors import DatabaseAway, DatabaseDown, LockHeld, OutboxError
 from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, NoProgress, Reclaimed, Warned
 from outbox.policy.backoff import LanePace
 from outbox.policy.outcome import Failure
@@ -75,6 +76,7 @@ class Lane:
     _idling: bool = True  # nothing to do, or about to find that out: a NOTIFY ends the rest that follows
     _has_batch: bool = False
     _rests: bool = False
+    _adrift: UUID | None = None  # the token of a batch that PostgreSQL went away from
 
     def run(self, stopping: Callable[[], bool]) -> None:
         while not stopping():
@@ -127,6 +129,7 @@ class Lane:
         return delay
 
     def _advance(self) -> float:
+        self._bring_back()
         taken = self.claimer.take(self.number)
         if taken.claimed is None:
             self._idling = taken.wait_seconds is None
@@ -174,12 +177,14 @@ class Lane:
     def _give_back(self, claimed: Claimed, error: Exception) -> None:
         """A batch that ended in an error goes back at once, not when its lease ends. The cases:
 
-        the database is down    nothing can be written; the lease expires, or the store gives back; nothing counts
+        the database went away  it goes back before the next claim; nothing counts
+        it is down otherwise    what was asked may be what broke it: the lease expires, or the store gives back
         an error that we know   a person must act: no row is at fault
         any other               it counts as a death of the worker, so that the row at fault is claimed apart, and found
         """
         try:
             if isinstance(error, DatabaseDown):
+                self._adrift = claimed.token if isinstance(error, DatabaseAway) else None
                 self.projector.store.unanswered(claimed.token)
             elif isinstance(error, OutboxError):
                 self.projector.store.release(claimed.token)
@@ -190,6 +195,19 @@ class Lane:
         except Exception as second:
             detail = f"the batch waits for the end of its lease: {type(second).__name__}: {second}"[:500]
             self.announce(Warned("lane.error", detail, {"lane": self.number}))
+
+    def _bring_back(self) -> None:
+        """Without it a batch that a restart of PostgreSQL cut short would wait for the end of its lease."""
+        token, self._adrift = self._adrift, None
+        if token is None:
+            return
+        try:
+            self.projector.store.release(token)
+        except LockHeld:  # by a person: the lane does not wait for it, the lease ends by itself
+            pass
+        except DatabaseDown:
+            self._adrift = token
+            raise
 
     def _end_trial(self, target: str, result: BatchResult) -> None:
         """Any answer ends an outage of everything; a target is open again only when nothing systemic was met. What held

@@ -18,7 +18,7 @@ from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from outbox.errors import DatabaseDown, LockHeld, NotPermitted, OutboxError, SchemaMismatch
+from outbox.errors import DatabaseAway, DatabaseDown, LockHeld, NotPermitted, OutboxError, SchemaMismatch
 from outbox.store.queries import queries
 
 # Of every connection. Payloads go to Elasticsearch as the bytes that come, so they must come as UTF-8, whatever the
@@ -211,7 +211,7 @@ class Database:
                 if not self._pool.closed:
                     self._pool.check()
                 if self._refusal and isinstance(error.__cause__, PoolTimeout):
-                    raise DatabaseDown(self._refusal) from error
+                    raise DatabaseAway(self._refusal) from error
                 raise
 
     @contextmanager
@@ -411,14 +411,14 @@ def translated() -> Iterator[None]:
     try:
         yield
     except PoolTimeout as error:
-        raise DatabaseDown("no connection within the time limit") from error
+        raise DatabaseAway("no connection within the time limit") from error
     except psycopg.Error as error:
         if (kind := _kind_of(error)) is None:
             raise
         raise kind(_short(error)) from error
 
 
-_OURS: Final = {"42501": NotPermitted, "55P03": LockHeld, "57014": QueryCancelled}
+_OURS: Final = {"42501": NotPermitted, "55P03": LockHeld, "57014": QueryCancelled, "57P01": DatabaseAway}
 
 
 def _kind_of(error: psycopg.Error) -> type[OutboxError] | None:

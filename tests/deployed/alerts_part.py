@@ -23,6 +23,8 @@ insert into search_outbox_events (entity_type, entity_id, op, payload, created_a
 select 'article', 'late' || i, 'upsert', '{"title": "late"}', now() - interval '20 minutes' from generate_series(1, 2) i
 """
 OLD = "update search_outbox_events set created_at = created_at - interval '20 minutes' where status = 'pending'"
+PAUSED = """import json, urllib.request as u
+assert not json.load(u.urlopen("http://127.0.0.1:9108/readyz", timeout=3))["checks"]["paused"]["ok"]"""
 NOTES = "insert into notes (title, price) select 'alert ' || i, i from generate_series(1, {}) as i"
 BROKEN = """
 select outbox_enqueue('article', 'broken' || i, 'upsert', '{"title": "broken", "price": "on request"}')
@@ -98,7 +100,10 @@ class Table:
         await_until(lambda: (self._stack.compose(word, service), True), f"{word} of {service}", 60)
 
     def _pause(self) -> None:
+        """Until the projector obeys: on a busy machine it took what was written right after the command."""
         self._stack.operator("pause", *BY)
+        obeyed = (self._projector, "python", "-c", PAUSED)
+        await_until(lambda: self._docker("exec", *obeyed) == "", "a paused projector", 60)
 
     def _resume(self) -> None:
         self._stack.operator("resume", *BY)

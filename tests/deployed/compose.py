@@ -24,7 +24,7 @@ PROJECT = "outbox-deployed"  # not the files' own name: that one may be somebody
 INFRA = "docker-compose.infra.yml"
 KAFKA = "docker-compose.kafka.yml"
 IMAGES = ("python:3.13.5-slim-bookworm", "postgres:18.1", "elasticsearch:8.14.1", monitoring.IMAGE, monitoring.MANAGER)
-IMAGES_KAFKA = ("apache/kafka:4.1.0", "outbox-connect:4.1.0")
+IMAGES_KAFKA = ("apache/kafka:4.1.0", "maven:3.9-eclipse-temurin-17")
 PORTS = (5435, 9200, 8090, 9090)
 CONSOLE = "http://127.0.0.1:8090"
 SAMPLE_EVENTS = 301
@@ -147,9 +147,11 @@ def _check_ports() -> None:
                 raise MissingSoftware(f"port {port} is taken; the compose files publish it")
 
 
-def prepare(engine: Engine, only_standins: bool) -> str:
-    kinds = images.provide(engine, IMAGES + IMAGES_KAFKA, only_standins)
-    Compose(engine, INFRA).compose("build", "--quiet", limit=900)
+def prepare(engine: Engine, only_standins: bool, *, with_kafka: bool = False) -> str:
+    """Parents pulled or stood in for; what is built from them, the projector's and Connect's, by the shipped files."""
+    kinds = images.provide(engine, IMAGES + (IMAGES_KAFKA if with_kafka else ()), only_standins)
+    files = (INFRA, KAFKA) if with_kafka else (INFRA,)
+    Compose(engine, *files).compose("build", "--quiet", limit=1800)
     return kinds
 
 

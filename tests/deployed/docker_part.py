@@ -18,5 +18,5 @@ def play(folder: Path, only_standins: bool, figures: Figures, versions: Versions
 
 def play_kafka(folder: Path, only_standins: bool, figures: Figures, versions: Versions) -> None:
     with docker_engine(folder) as engine:
-        versions |= {**engine.versions, "images": compose.prepare(engine, only_standins)}
+        versions |= {**engine.versions, "images": compose.prepare(engine, only_standins, with_kafka=True)}
         compose.play_kafka(engine, figures, alerts_part.play_stream)

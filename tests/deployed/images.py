@@ -5,13 +5,13 @@ import shutil
 from hashlib import sha256
 from pathlib import Path
 
-from outbox.embedded.fetching import to_stderr
+from outbox.embedded.fetching import SYSTEM_TRUST, to_stderr, user_home
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.server_account import Account
-from outbox.embedded.supplies import fetched_distribution, find_debezium, find_kafka
+from outbox.embedded.supplies import fetched_distribution, find_kafka
 from tests.deployed.debian import require_root, root_archive
 from tests.deployed.engine import Engine
-from tests.deployed.shell import DeploymentFailed, say
+from tests.deployed.shell import DeploymentFailed, MissingSoftware, say
 
 STANDINS = Path(__file__).parent / "standins"
 # Each with its Dockerfile and the release of Debian that it begins with.
@@ -23,10 +23,10 @@ BUILT = {
     "prom/prometheus:v3.5.0": ("prometheus", "sid"),
     "prom/alertmanager:v0.28.1": ("prometheus", "sid"),
     "apache/kafka:4.1.0": ("kafka", "trixie"),
-    "outbox-connect:4.1.0": ("connect", "trixie"),
+    "maven:3.9-eclipse-temurin-17": ("maven", "trixie"),
     "outbox-pause:local": ("pause", "trixie"),
 }
-OURS = ("outbox-connect:4.1.0", "outbox-pause:local")  # in no registry
+OURS = ("outbox-pause:local",)  # in no registry
 MARK = "outbox.standin"
 
 
@@ -81,14 +81,14 @@ def _contexts(engine: Engine, stem: str) -> dict[str, Path]:
     """Folders that a stand-in copies from."""
     shared = default_data_dir()
     match stem:
+        case "maven":
+            return {"machine": _java_settings(engine.folder / "machine")}
         case "python":
             return {"machine": _settings(engine.folder / "machine")}
         case "elasticsearch":
             return {"distribution": fetched_distribution(shared, "8", to_stderr).home}
         case "kafka":
             return {"jars": find_kafka(shared, Account.for_servers(), to_stderr)[0]}
-        case "connect":
-            return {"plugins": find_debezium(shared, Account.for_servers(), to_stderr)}
     return {}
 
 
@@ -98,6 +98,17 @@ def _settings(folder: Path) -> Path:
     shutil.copy(bundle(), folder / "ca-certificates.crt")
     pip = Path("/etc/pip.conf")
     (folder / "pip.conf").write_text(pip.read_text() if pip.exists() else "")
+    return folder
+
+
+def _java_settings(folder: Path) -> Path:
+    """The same for Maven."""
+    if not SYSTEM_TRUST.exists():
+        raise MissingSoftware(f"{SYSTEM_TRUST}, which authorities Java trusts: install ca-certificates-java")
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(SYSTEM_TRUST, folder / "cacerts")
+    given = user_home() / ".m2" / "settings.xml"
+    (folder / "settings.xml").write_text(given.read_text() if given.exists() else "<settings/>")
     return folder
 
 

@@ -14,7 +14,7 @@ from tests.deployed.engine import Engine
 from tests.deployed.scenario import Figures
 from tests.deployed.shell import ROOT, DeploymentFailed, await_until, run
 
-SERVERS = re.compile(r"`(docker compose -f \S+ up -d db es)`")
+SERVERS = re.compile(r"`(docker compose -f \S+ up -d --wait db es)`")
 SETTINGS = re.compile(r"`(DATABASE_URL|ELASTIC_URL)=([^`]+)`")
 SEARCH = re.compile(r"^ +(curl -s '.*')$", re.MULTILINE)
 INSTALL_SECONDS = 900

@@ -20,6 +20,7 @@ EXIT_CODES = {
     "DependencyDown": 75,
     "DatabaseDown": 75,
     "NothingSent": 75,
+    "DatabaseAway": 75,
     "LockHeld": 75,
     "DocumentsUnavailable": 75,
     "ElasticsearchDown": 75,

@@ -12,7 +12,7 @@ from outbox.daemon import brake
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
 from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS, wake_one
-from outbox.errors import DatabaseDown, NotPermitted
+from outbox.errors import DatabaseAway, DatabaseDown, LockHeld, NotPermitted
 from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
@@ -153,6 +153,55 @@ def test_a_database_that_is_down_is_said_once_and_its_return_too(memory: Memory)
     found = [type(f) for f in memory.worker.facts if isinstance(f, DatabaseLost | DatabaseBack)]
     assert found == [DatabaseLost, DatabaseBack]
     assert memory.statuses() == {"done"}
+
+
+def cut_short(memory: Memory, error: DatabaseDown) -> None:
+    """A batch whose lane meets this."""
+
+    def meet(_: BulkAction) -> None:
+        raise error
+
+    memory.produce(3)
+    memory.sink.refuse = meet
+    memory.lane.step()
+    memory.sink.refuse = lambda _: None
+    assert memory.statuses() == {"processing"}
+
+
+def test_a_batch_that_the_database_went_away_from_goes_back_when_it_answers(memory: Memory) -> None:
+    """Not when its lease ends: after each restart of PostgreSQL, events under load waited for a minute."""
+    cut_short(memory, DatabaseAway("terminating connection"))
+    release = memory.events.release
+
+    def down(token: UUID) -> None:
+        raise DatabaseAway("no connection")
+
+    memory.events.release = down  # type: ignore[method-assign, assignment]
+    memory.steps(3)
+    assert memory.statuses() == {"processing"}
+    memory.events.release = release  # type: ignore[method-assign]
+    memory.lane.step()
+    assert memory.statuses() == {"done"}
+    assert {row.attempts for row in memory.queue.rows.values()} == {1}, "nothing counts"
+
+
+def test_a_batch_that_may_have_broken_its_session_waits_for_the_end_of_its_lease(memory: Memory) -> None:
+    """A document that ends the server's process would end the next one at once."""
+    cut_short(memory, DatabaseDown("server closed the connection unexpectedly"))
+    memory.steps(3)
+    assert memory.statuses() == {"processing"}
+
+
+def test_a_lane_does_not_wait_for_who_holds_rows_that_it_would_give_back(memory: Memory) -> None:
+    cut_short(memory, DatabaseAway("terminating connection"))
+
+    def locked(token: UUID) -> None:
+        raise LockHeld("lock timeout")
+
+    memory.events.release = locked  # type: ignore[method-assign, assignment]
+    memory.queue.produce("next")
+    assert memory.lane.step() == 0.0
+    assert memory.statuses() == {"processing", "done"}
 
 
 # Batches of which nothing comes

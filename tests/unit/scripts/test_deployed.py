@@ -37,13 +37,15 @@ def test_a_part_that_was_not_run_keeps_its_entry(tmp_path: Path) -> None:
 
 
 def test_every_image_of_the_compose_files_has_a_stand_in() -> None:
-    """But ours, which is built, and that of Grafana, which only a registry has."""
+    """But ours, which are built, and that of Grafana, which only a registry has."""
     named = {POSTGRES_IMAGE, ELASTICSEARCH_IMAGE}
     for file in ("docker-compose.infra.yml", "docker-compose.kafka.yml"):
         named |= {service["image"] for service in read_yaml(ROOT / file)["services"].values() if "image" in service}
-    [python] = re.findall(r"^ARG PYTHON=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    named.add(f"python:{python}")
-    missing = {name for name in named - set(BUILT) if not name.startswith(("outbox-projector:", "grafana/"))}
+    for name, path in (("python", ROOT / "Dockerfile"), ("maven", ROOT / "deploy" / "compose" / "connect.Dockerfile")):
+        [tag] = re.findall(rf"^ARG {name.upper()}=(\S+)$", path.read_text(), re.MULTILINE)
+        named.add(f"{name}:{tag}")
+    ours = ("outbox-projector:", "outbox-connect:", "grafana/")
+    missing = {name for name in named - set(BUILT) if not name.startswith(ours)}
     assert not missing
     assert all((STANDINS / f"{stem}.Dockerfile").exists() for stem, _ in BUILT.values())
 

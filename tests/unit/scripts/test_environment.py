@@ -105,3 +105,33 @@ def test_a_script_of_the_guide_without_an_environment_says_in_one_line_what_make
     [line] = ended.stderr.splitlines()
     assert line.startswith(f"{script}: the package ")
     assert line.endswith(" is missing; run scripts/devtest_db_5435_start.sh, which makes a .venv that has it")
+
+
+EMBEDDED = """
+[[ $2 == labs.devtest ]] && { echo "embedded wordloom_test"; exec sleep 2; }
+"""
+# An engine that answers everything but, where COMPOSE is no, `compose`.
+DOCKER = """#!/bin/bash
+[[ $1 == compose && $COMPOSE == no ]] && { echo "docker: unknown command: compose" >&2; exit 1; }
+[[ $1 == compose && $2 != version ]] && echo "docker $*"
+exit 0
+"""
+
+
+@pytest.mark.parametrize(("compose", "told"), [("yes", "docker compose "), ("no", "embedded wordloom_test")])
+def test_the_guides_database_is_the_embedded_one_where_an_engine_has_no_compose(
+    checkout: Path, compose: str, told: str
+) -> None:
+    shutil.copy(ROOT / "scripts" / "devtest_db_5435_start.sh", checkout / "scripts")
+    (checkout / "requirements").mkdir()
+    for name in ("requirements/run.txt", "requirements/build.in", "pyproject.toml"):
+        (checkout / name).write_text("a==1\n")
+    programs = {"python": PIP.replace("\n", EMBEDDED, 1), "docker": DOCKER, "outbox": "#!/bin/bash\n"}
+    for name, text in programs.items():
+        (checkout / ".venv" / "bin" / name).write_text(text)
+        (checkout / ".venv" / "bin" / name).chmod(0o755)
+    env = {"PATH": f"{checkout}/.venv/bin:/usr/bin:/bin", "PIP_ENDS": "0", "COMPOSE": compose}
+    command = [checkout / "scripts" / "devtest_db_5435_start.sh"]
+    done = subprocess.run(command, env=env, cwd=checkout, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [part for part in ("docker compose ", "embedded wordloom_test") if part in done.stdout] == [told]
