@@ -78,12 +78,26 @@ def test_changes_that_were_written_before_anyone_noticed_get_versions_in_their_o
     moved.queue.produce("4", "delete", entity_type="note")
     moved.queue.produce("new", entity_type="note")
     catch_up(moved.queue.pool(), ALICE)
-    assert moved.queue.value("select detail -> 'renumbered' from search_outbox_audit") == 4
+    assert moved.queue.value("select detail -> 'renumbered' from search_outbox_audit") == 5
     moved.worker.run()
     assert (moved.text(1), moved.text(2), moved.text(4)) == (b'{"text": "new"}', b'{"text": "new"}', None)
     in_order = "select array_agg(event_version order by seq) from search_outbox_events where entity_id = '1'"
     versions = moved.queue.value(in_order)
     assert versions == sorted(versions)
+
+
+def test_a_change_after_the_move_wins_over_one_that_was_open_then_or_whose_delete_is_pruned(moved: Moved) -> None:
+    """Of neither entity a done event tells what was projected."""
+    moved.queue.value("select setval('search_outbox_version', 600)")
+    moved.queue.produce("fresh", entity_type="note", payload='{"text": "old"}')
+    moved.sink.tombstones["articles", "note:gone"] = 400
+    moved.queue.value("select setval('search_outbox_version', 1)")
+    for entity in ("fresh", "gone"):
+        moved.queue.produce(entity, entity_type="note", payload='{"text": "new"}')
+    catch_up(moved.queue.pool(), ALICE)
+    moved.worker.run()
+    found = [moved.sink.documents.get(("articles", f"note:{entity}")) for entity in ("fresh", "gone")]
+    assert [document and document[1] for document in found] == [b'{"text": "new"}'] * 2
 
 
 def test_ids_of_our_own_tables_are_caught_up_with_too(moved: Moved) -> None:
