@@ -71,9 +71,10 @@ language sql stable set search_path from current as $fn$
 $fn$;
 
 -- Rows came without their sequence, by a dump of data only or by logical replication, which carries none: it goes above
--- them. Open events that have drawn from it meanwhile get new versions in their order: one that was written after a higher
--- version of its entity was already projected cannot be older than that. The owner's rights, because nobody else may
--- change a version.
+-- them. Open events that have drawn from it meanwhile get new versions in their order, unless one of their entity with a
+-- version from before may be newer: projected, or while it is open written, after them. Where the entity has no such event
+-- its newest delete may be pruned, which waits for all that is older. The owner's rights, because nobody else may change a
+-- version.
 create or replace function search_outbox_catch_up(out was bigint, out given_out bigint, out renumbered bigint)
 language plpgsql security definer set search_path from current as $fn$
 begin
@@ -91,10 +92,10 @@ begin
                        and t.kept_by = 'payload' and t.versions = 'ours'
                      where o.processed_at is null and o.failed_at is null and o.status = 'pending'
                        and o.event_version <= was
-                       and exists (select from search_outbox_events d
-                                    where d.entity_type = o.entity_type and d.entity_id = o.entity_id
-                                      and d.status = 'done' and d.event_version > o.event_version
-                                      and d.processed_at < o.created_at)
+                       and not exists (select from search_outbox_events d
+                                        where d.entity_type = o.entity_type and d.entity_id = o.entity_id
+                                          and d.event_version > was
+                                          and coalesce(d.processed_at, d.created_at) >= o.created_at)
                      order by o.seq) late) n
      where e.id = n.id;
     get diagnostics renumbered = row_count;

@@ -78,12 +78,38 @@ def test_changes_that_were_written_before_anyone_noticed_get_versions_in_their_o
     moved.queue.produce("4", "delete", entity_type="note")
     moved.queue.produce("new", entity_type="note")
     catch_up(moved.queue.pool(), ALICE)
-    assert moved.queue.value("select detail -> 'renumbered' from search_outbox_audit") == 4
+    assert moved.queue.value("select detail -> 'renumbered' from search_outbox_audit") == 5
     moved.worker.run()
     assert (moved.text(1), moved.text(2), moved.text(4)) == (b'{"text": "new"}', b'{"text": "new"}', None)
     in_order = "select array_agg(event_version order by seq) from search_outbox_events where entity_id = '1'"
     versions = moved.queue.value(in_order)
     assert versions == sorted(versions)
+
+
+def test_a_change_after_the_move_wins_over_one_that_was_open_then_or_whose_delete_is_pruned(moved: Moved) -> None:
+    """Of neither entity a done event tells what was projected."""
+    moved.queue.value("select setval('search_outbox_version', 600)")
+    moved.queue.produce("fresh", entity_type="note", payload='{"text": "old"}')
+    moved.sink.tombstones["articles", "note:gone"] = 400
+    moved.queue.value("select setval('search_outbox_version', 1)")
+    for entity in ("fresh", "gone"):
+        moved.queue.produce(entity, entity_type="note", payload='{"text": "new"}')
+    catch_up(moved.queue.pool(), ALICE)
+    moved.worker.run()
+    found = [moved.sink.documents.get(("articles", f"note:{entity}")) for entity in ("fresh", "gone")]
+    assert [document and document[1] for document in found] == [b'{"text": "new"}'] * 2
+
+
+def test_ids_of_our_own_tables_are_caught_up_with_too(moved: Moved) -> None:
+    """A logical replica has rows and no sequences: the next comparison would get an id that is there."""
+    begun = "insert into search_outbox_verifications (target) values ('articles') returning id"
+    assert [moved.queue.value(begun) for _ in range(3)] == [1, 2, 3]
+    moved.queue.value("select setval(pg_get_serial_sequence('search_outbox_verifications', 'id'), 1)")
+    highest = moved.queue.value("select setval('search_outbox_seq', 1) * 0 + max(seq) from search_outbox_events")
+    assert catch_up(moved.queue.pool(), ALICE) is not None
+    assert moved.queue.value(begun) == 4
+    moved.change(1)
+    assert moved.queue.value("select max(seq) from search_outbox_events where status = 'pending'") > highest
 
 
 def test_replicated_rows_of_the_audit_keep_their_hashes_and_forged_ones_do_not(moved: Moved, postgres_url: str) -> None:

@@ -72,7 +72,7 @@ class ClusterFaults:
             if only:
                 for other in self._others(n):
                     self._ground.links[other].cut()
-            parted = wait(lambda: self._is_apart(n), NOTICED_SECONDS)
+            parted = bool(wait(lambda: self._is_apart(n), NOTICED_SECONDS))
             self._stop.wait(2 + 3 * act.size)
             said = self._said(mark)
         numbers = {"primaries": float(before)}
@@ -88,7 +88,7 @@ class ClusterFaults:
         n = int(act.size * NODES) % NODES
         with self._unsure() as mark:
             self._ground.network.deafen(n, self._others(n))
-            left = wait(lambda: self._is_apart(n), NOTICED_SECONDS)
+            left = bool(wait(lambda: self._is_apart(n), NOTICED_SECONDS))
             self._stop.wait(2 + 3 * act.size)
             said = self._said(mark)
         return Bite(left, f"n{n} hears nobody, the others went on without it: {left}, {_told(said)}")
@@ -120,7 +120,7 @@ class ClusterFaults:
         name, held = primaries.most_common(1)[0]
         with self._unsure() as mark:
             self._ground.cluster.named(name).kill()
-            moved = wait(lambda: self._has_moved(name), NOTICED_SECONDS)
+            moved = bool(wait(lambda: self._has_moved(name), NOTICED_SECONDS))
             self._stop.wait(1 + 4 * act.size)
             said = self._said(mark)
         told = f"kill -9 of {name} with {held} primaries, replicas promoted: {moved}, {_told(said)}"
@@ -139,7 +139,7 @@ class ClusterFaults:
         share = 1.0 if act.round % 2 == 0 else 0.97
         with self._unsure() as mark:
             with self._ground.cluster.named(name).full(share):
-                hurt = wait(lambda: self._is_hurt(name, mark), 30)
+                hurt = bool(wait(lambda: self._is_hurt(name, mark), 30))
                 self._stop.wait(2 + 3 * act.size)
             said = self._said(mark)
         told = f"disk of {name} with {held} primaries {share:.0%} full, it hurt: {hurt}, {_told(said)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,25 +39,14 @@ class Links:
     def urls(self, originals: list[str]) -> list[str]:
         return [link.url(url) for link, url in zip(self.links, originals, strict=True)]
 
-    def cut(self) -> None:
-        for link in self.links:
-            link.cut()
+    def __getattr__(self, act: str) -> Callable[..., None]:
+        """Whatever is done to one is done to all."""
 
-    def heal(self) -> None:
-        for link in self.links:
-            link.heal()
+        def to_all(*told: Any, **named: Any) -> None:
+            for link in self.links:
+                getattr(link, act)(*told, **named)
 
-    def slow(self, seconds: float) -> None:
-        for link in self.links:
-            link.slow(seconds)
-
-    def stall(self) -> None:
-        for link in self.links:
-            link.stall()
-
-    def lose_replies(self, to: bytes, share: float = 1.0) -> None:
-        for link in self.links:
-            link.lose_replies(to, share)
+        return to_all
 
 
 class ClusterGround(Ground):

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ class Gang:
 
     def await_ready(self, within: float = 60.0) -> None:
         for worker in self.workers():
-            if not wait(lambda worker=worker: worker.page("/healthz")[0] == 200, within):
+            if not wait(partial(_answers, worker), within):
                 raise RuntimeError(f"{worker.label} does not answer:\n{worker.tail()}")
 
     def revive(self) -> None:
@@ -205,3 +206,7 @@ class Gang:
             if status == 200:
                 return page
         raise RuntimeError(f"{worker.label} shows no metrics")
+
+
+def _answers(worker: Worker) -> bool:
+    return worker.page("/healthz")[0] == 200

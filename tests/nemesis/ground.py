@@ -15,6 +15,7 @@ from typing import Any, ClassVar, LiteralString
 import psutil
 import psycopg
 from elasticsearch import ApiError, TransportError
+from psycopg import sql
 from psycopg.rows import dict_row
 
 from labs.client import connect, server_of
@@ -70,10 +71,12 @@ def make_parts(connection: psycopg.Connection[Any], recipe: Recipe) -> None:
     for name in recipe.parts:
         connection.execute(recipe.ids.sql(PARTS[name].tables))
     connection.execute(view(recipe.parts))
+    # In the function itself: a copy by logical replication asks before any table of ours would be there.
+    attached = sorted({kind for name in recipe.parts for _, kind, _ in PARTS[name].attached})
+    function = "create or replace function is_attached(text) returns boolean immutable return $1 = any ({}::text[])"
+    connection.execute(sql.SQL(function).format(sql.Literal(attached)))
     for name in recipe.parts:
         for table, kind, way in PARTS[name].attached:
-            values = [kind]
-            connection.execute("insert into nemesis_attached values (%s) on conflict do nothing", values)
             attach(connection, table, entity_type=kind, **way)
 
 

@@ -97,10 +97,12 @@ class GroupFaults(WorkerFaults):
         return Bite(bool(partitions) and took is not None and code in (0, 3), told, {"partitions": len(partitions)})
 
     def _holding(self, slot: Slot) -> set[int]:
-        assert slot.worker is not None
-        if not slot.worker.running:  # it began while PostgreSQL was down, and left
-            self._gang.start(slot)
-        return wait(lambda: self._held(slot), HELD_SECONDS, stop=self._stop) or set()
+        worker = slot.worker
+        assert worker is not None
+        if not worker.running:  # it began while PostgreSQL was down, and left
+            worker = self._gang.start(slot)
+        wait(lambda: self._held(slot) or not worker.running, HELD_SECONDS, stop=self._stop)
+        return self._held(slot)
 
     def _held(self, slot: Slot) -> set[int]:
         facts = [fact for log in self._gang.logs() for fact in log_facts(log)]

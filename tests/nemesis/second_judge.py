@@ -147,13 +147,13 @@ def nothing_is_held(h: History) -> Iterator[str]:
 
 
 def only_ours_is_written(h: History) -> Iterator[str]:
-    """A delete that is sent again has its own version; what the view keeps has drawn ones, which nobody committed."""
+    """What the view keeps has drawn versions; a refresh, happened or not, has version 0."""
     versions: dict[str, set[int]] = defaultdict(set)
     for c in h.of["commit"]:
         versions[c["document"]].add(c["version"])
     for w in h.of["write"]:
         name, asks = w["document"], (w["op"], w["version"]) == ("delete", 0)
-        if name not in h.viewed and w["version"] not in versions[name] and not (asks and versions[name]):
+        if name not in h.view and not versions[name] & {0, w["version"]} and not (asks and versions[name]):
             yield f"{name} at {w['version']}"
 
 

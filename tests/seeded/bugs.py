@@ -4,8 +4,8 @@ M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M
 M23 those that documents from a view invite, M24 to M27 those that offsets invite,
 M28 one that parts of a large job invite, M29 to M35 those that declared types and places invite, M36 to M38 those that
 fan-outs invite, M40 to M44 five that Kafka's exceptions invite, M45 to M47 three that fan-outs and derived
-attachments invite, M48 one that tables of other owners invite, M49 one that several databases invite, M50 to M57 are
-breaks that reviews reproduced.
+attachments invite, M48 one that tables of other owners invite, M49 one that several databases invite, M50 to M59 are
+breaks that reviews reproduced, M60 one that the failover lane found.
 """
 
 from pathlib import Path
@@ -35,6 +35,7 @@ _RECORDS: Final = "unit/kafka/test_events.py::"
 _TRUTH: Final = "integration/test_one_truth.py::"
 _PLACES: Final = "integration/test_places.py::"
 _ROWS: Final = "integration/test_stream_rows.py::"
+_MOVED: Final = "integration/test_moved_database.py::"
 _PARTS: Final = "integration/test_rebuild_parts.py::"
 
 BUGS: Final = (
@@ -360,5 +361,23 @@ BUGS: Final = (
         "M57",
         "ids of char(n) are cast to char(1)",
         ("integration/test_id_types.py::an_id_finds_the_row_of_its_own_text_and_pages_follow_the_types_order",),
+    ),
+    Bug(
+        "M58",
+        "a sequence that lags behind its rows is not caught up with",
+        (
+            _MOVED + "changes_after_the_move_are_projected",
+            _MOVED + "a_lane_that_comes_to_another_server_raises_it_before_its_first_claim",
+        ),
+    ),
+    Bug(
+        "M59",
+        "what writes may connect to a standby, and a connection that it refused to write by is handed out again",
+        ("integration/test_several_hosts.py::a_connection_that_is_of_no_use_is_not_handed_out_again",),
+    ),
+    Bug(
+        "M60",
+        "a change after a move of the database keeps its low version unless a done event of its entity is there",
+        (_MOVED + "a_change_after_the_move_wins_over_one_that_was_open_then_or_whose_delete_is_pruned",),
     ),
 )

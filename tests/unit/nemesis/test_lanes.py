@@ -11,11 +11,10 @@ from tests.nemesis.command import RUNS
 from tests.nemesis.kafka_run import KafkaRun
 from tests.nemesis.lanes import LANES, OwnLane
 from tests.nemesis.recipe import fixed
-from tests.nemesis.report import record_name
 from tests.nemesis.run import Run
 from tests.nemesis.starvation_faults import given_back
-from tests.nemesis.verdict import judge, least_bites
-from tests.unit.nemesis.test_judge import ABOUT, Files, history, written
+from tests.nemesis.verdict import judge
+from tests.unit.nemesis.test_judge import Files, history, written
 
 Breaking = Callable[[dict[str, Any], Files], object]
 
@@ -93,12 +92,6 @@ def test_a_fault_that_did_not_bite_makes_a_lane_inconclusive(tmp_path: Path) -> 
     about, files = good("cluster", LANES["cluster"])
     files["acts"] = [act for act in files["acts"] if act["kind"] != "cl_disk"]
     assert judge(written(tmp_path / "run", about, files)).word == "INCONCLUSIVE"
-
-
-def test_each_lane_has_a_record_of_its_own() -> None:
-    assert record_name({**ABOUT, "lane": "cluster"}) == "nemesis-cluster"
-    assert record_name({**ABOUT, "lane": "all"}) == "nemesis"
-    assert (least_bites(30, 8), least_bites(3, 8)) == (3, 1)
 
 
 @pytest.mark.parametrize("kind", [Run, KafkaRun, *RUNS.values()], ids=lambda kind: kind.__name__)

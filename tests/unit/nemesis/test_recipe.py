@@ -70,12 +70,3 @@ def test_a_run_that_fails_is_shrunk_to_the_fewest_ingredients(
     assert capsys.readouterr().out == "fixed fails with carts, kill_9\n"
     assert len(tried) < 20
     assert shrink(whole.without(["carts"]), tmp_path, broken, lambda _: None) == 0
-
-
-def test_another_failure_is_not_taken_for_the_one_that_is_shrunk(tmp_path: Path) -> None:
-    def broken(recipe: Recipe, folder: Path) -> set[str]:
-        return {"I18"} if "carts" in recipe.ingredients else {"I1"}
-
-    said: list[str] = []
-    assert shrink(Recipe(frozenset({"carts", "joined"})), tmp_path, broken, said.append) == 1
-    assert any("carts: holds" in line for line in said)

@@ -122,6 +122,17 @@ def test_a_delete_of_version_0_asks_about_a_document_that_was_committed() -> Non
     assert second_judge.judge([*lines, {**lines[2], "document": "page:e2"}])["I17"] == ["page:e2 at 0"]
 
 
+def test_a_refresh_that_was_lost_with_its_server_may_have_been_written_before() -> None:
+    asked = {"kind": "commit", "event": "a", "document": "joined:p1", "op": "refresh", "version": 0, "digest": ""}
+    lines = [
+        {"kind": "run", "source": "table", "most_attempts": 5},
+        {**asked, "answered": False, "refusable": False},
+        {"kind": "write", "index": "i", "document": "joined:p1", "op": "delete", "version": 562, "times": 1},
+    ]
+    assert second_judge.judge(lines) == {}
+    assert second_judge.judge([lines[0], lines[2]]) == {"I17": ["joined:p1 at 562"]}
+
+
 def test_the_wire_says_what_was_written() -> None:
     wire, action = Wire(), b'{"index":{"_id":"page:e1","version":12,"version_type":"external_gte"}}\n{}\n'
     wire.tap(1, b"POST /nemesis/_bulk HTTP/1.1\r\n\r\n\n" + action + action)
