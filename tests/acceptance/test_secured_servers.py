@@ -138,10 +138,3 @@ def test_a_certificate_for_another_name_is_refused(authority: Authority) -> None
         called = call("status", env=env)
     assert called.code == 75
     assert "does not match host name" in called.err
-
-
-def test_a_postgres_without_tls_is_refused_where_tls_is_asked_for(postgres_url: str, authority: Authority) -> None:
-    url = with_words(postgres_url, f"sslmode=verify-full&sslrootcert={quote(str(authority.certificate))}")
-    called = call("status", env={"DATABASE_URL": url})
-    assert called.code == 75
-    assert "server does not support SSL" in called.err
