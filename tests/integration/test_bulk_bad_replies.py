@@ -91,14 +91,6 @@ def test_a_reply_that_does_not_say_what_became_of_the_documents_is_tried_again(w
     assert {fact.result for fact in facts if isinstance(fact, BulkSent)} <= {"unknown", "refused"}
 
 
-def test_an_item_without_a_status_is_unknown_and_the_others_are_believed() -> None:
-    with scripted(lambda _: items(OK, '{"index":{}}', GONE)) as server, elastic_sink(server.url) as sink:
-        first, second, _ = sink.write(ACTIONS, 5.0).outcomes
-    assert first == WRITTEN
-    assert isinstance(second, Failure)
-    assert second.reason is Reason.ES_5XX
-
-
 @pytest.mark.parametrize(
     ("said", "seconds"), [("120", 120.0), ("Mon, 16 Nov 2026 12:00:00 GMT", 0.0), ("soon", 0.0), ("9" * 30, 43_200.0)]
 )

@@ -71,15 +71,6 @@ EXAMPLES = [
         "b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500",
     ),
     (
-        "post-x-www-form-urlencoded",
-        "POST",
-        "",
-        "application/x-www-form-urlencoded",
-        b"Param1=value1",
-        "",
-        "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a",
-    ),
-    (
         "post-sts-header-before",
         "POST",
         "",

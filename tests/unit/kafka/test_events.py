@@ -345,14 +345,6 @@ def test_a_batch_that_ends_in_an_error_becomes_rows_that_are_claimed_apart() -> 
     assert [row.settlement for row in bench.records.rows.values()] == [None, None]
 
 
-def test_a_released_batch_is_handed_out_again_in_its_order() -> None:
-    bench = Bench()
-    bench.arrive(a_record(0, "a"), a_record(1, "b"), a_record(2, "c"))
-    claimed = bench.worker.claim(2)
-    assert bench.store.release(claimed.token).rows == 2
-    assert [event.seq for event in bench.worker.claim().events] == [0, 1, 2]
-
-
 def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:
     """A connector that was restarted sends it again; a verdict goes by the event's id."""
     bench = Bench()
