@@ -234,8 +234,7 @@ class TopicAbout(NamedTuple):
 
 class RecordSeen(NamedTuple):
     """One record of the topic, without its payload. `not_event`: why it is none; empty where it is. `origin`: the
-    connector that wrote it, where its headers say so. `occurred_at`: seconds since 1970; None where it is not known,
-    and for a refresh, whose version decides nothing."""
+    database that wrote it, where the record says so."""
 
     partition: int
     offset: int
@@ -244,7 +243,6 @@ class RecordSeen(NamedTuple):
     version: int
     not_event: str = ""
     origin: str = ""
-    occurred_at: float | None = None
 
 
 class GroupReader(NamedTuple):
@@ -270,7 +268,7 @@ class EntityWait:
 
 
 class StreamOffsets(Protocol):
-    """A topic and the group that reads it, seen from outside. Raises StreamDown."""
+    """How far a group has come in a topic, seen from outside. Raises StreamDown."""
 
     @property
     def topic(self) -> str: ...
@@ -285,17 +283,6 @@ class StreamOffsets(Protocol):
         """By partition, in seconds: of the record that is to be read next. Partitions that do not say it in time are
         left out."""
         ...
-
-    def about(self) -> TopicAbout: ...
-    def lacks_protocol(self) -> bool:
-        """Whether the brokers cannot share partitions in the way that is set."""
-        ...
-
-    def newest(self, most: int) -> Sequence[RecordSeen]:
-        """The last records of every partition, so many of each at most."""
-        ...
-
-    def readers(self) -> Sequence[GroupReader]: ...
 
 
 class Captured(NamedTuple):

@@ -35,7 +35,6 @@ ENDED_KEPT: Final = timedelta(days=30)  # replays and deliveries, where the audi
 def chores(
     settings: Settings, database: Database, announce: Announcer, clock: Clock
 ) -> dict[str, Callable[[threading.Event], None]]:
-    """What a daemon does beside its lanes, by the name of the loop."""
     replays = ReplayChore(
         PostgresReplays(database, owner=settings.worker.id, notices=notices(settings)),
         PostgresDiscards(database).tell,

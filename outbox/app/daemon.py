@@ -115,8 +115,6 @@ class Pools:
 
 @dataclass(slots=True)
 class Watching:
-    """Everything that subscribes to facts."""
-
     announce: Announcer
     metrics: Metrics
     health: Health

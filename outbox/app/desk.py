@@ -1,15 +1,17 @@
 """Joins what people do with an installation, over one small pool of PostgreSQL. Nothing here needs Elasticsearch."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from outbox.config import Settings
 from outbox.kafka.settle_wait import StreamMark
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
-from outbox.ports import StreamOffsets
 from outbox.reindex.tables import PostgresRebuilds
 from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
@@ -21,11 +23,12 @@ from outbox.store.coverage import PostgresCoverage
 from outbox.store.event_log import PostgresCapture
 from outbox.store.pool import Database, opened
 
+if TYPE_CHECKING:
+    from outbox.kafka.group_progress import KafkaOffsets
+
 
 @dataclass(frozen=True, slots=True)
 class QueueDesk:
-    """One service per topic."""
-
     browse: Browse
     status: StatusDesk
     events: OpenEvents
@@ -39,7 +42,6 @@ class QueueDesk:
 
 @contextmanager
 def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterator[QueueDesk]:
-    """The desk, closed at the end. Raises DatabaseDown at once where nobody answers."""
     with (
         opened(settings.database.dsn, size=2, application=application) as database,
         closing(backlog_of(settings)) as backlog,
@@ -83,7 +85,7 @@ def log_capture(settings: Settings, database: Database) -> PostgresCapture:
     return PostgresCapture(database, settings.event_log.slot)
 
 
-def stream_offsets(settings: Settings) -> StreamOffsets | None:
+def stream_offsets(settings: Settings) -> KafkaOffsets | None:
     """Late import: the client of Kafka is installed only where it is used. It connects when it is asked."""
     if settings.source != "kafka":
         return None

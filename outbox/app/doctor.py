@@ -41,14 +41,13 @@ def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
 
 
 @contextmanager
-def open_doctor(settings: Settings, connect_url: str | None = None) -> Iterator[Doctor]:
-    """Opens nothing by itself: a server that is down is a finding, not an error. `connect_url`: of Kafka Connect, in
-    place of the settings'; where there is one it is asked about the connector."""
+def open_doctor(settings: Settings) -> Iterator[Doctor]:
+    """Opens nothing by itself: a server that is down is a finding, not an error."""
     elastic = connect_elastic(settings.elastic)
     database = Database(settings.database.dsn, size=2, application="outbox doctor")
     backlog = desk.backlog_of(settings)
     try:
-        yield _doctor(settings, database, backlog, elastic, connect_url)
+        yield _doctor(settings, database, backlog, elastic)
     finally:
         elastic.close()
         with suppress(DatabaseDown):
@@ -56,9 +55,7 @@ def open_doctor(settings: Settings, connect_url: str | None = None) -> Iterator[
             database.close()
 
 
-def _doctor(
-    settings: Settings, database: Database, backlog: PostgresBacklog, elastic: Elastic, connect_url: str | None
-) -> Doctor:
+def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, elastic: Elastic) -> Doctor:
     examination = _examination(settings, elastic)
     store = PostgresDoctor(database, settings.documents, settings.database.direct_dsn)
 
@@ -85,7 +82,7 @@ def _doctor(
         ),
         nodes=elastic.check_nodes,
         stream=_stream(settings, database, store),
-        connector=_connector(settings, connect_url),
+        connector=_connector(settings),
         transport=lambda: transport(_addresses(settings)),
         replica=_replica(settings, database),
         names=lambda: namesakes([*sys.path, "."]),
@@ -118,15 +115,14 @@ def _stream(settings: Settings, database: Database, store: PostgresDoctor) -> Ca
         return {row["worker_id"] for row in overview.workers()}
 
     rows_seconds = settings.retention.days * 86_400 or None
-    return StreamExam(offsets, settings.worker.concurrency, workers, store.last_version, rows_seconds).examine
+    return StreamExam(offsets, workers, store.last_version, rows_seconds).examine
 
 
-def _connector(settings: Settings, url: str | None) -> Callable[[], Iterable[Finding]]:
+def _connector(settings: Settings) -> Callable[[], Iterable[Finding]]:
     """A connector of another name or host is for `outbox kafka connector --check`, which has options for it."""
-    url = url or settings.connect.url
-    if url is None:
+    if settings.connect.url is None:
         return tuple
-    return connector_check(connector_plan(settings), url, settings.connect).state
+    return connector_check(connector_plan(settings), settings.connect.url, settings.connect).state
 
 
 def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:

@@ -81,7 +81,6 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
 
 
 def notices(settings: Settings) -> Callable[[ReplayBatch], Sequence[Notice]]:
-    """Who hears that a replay is over."""
     return lambda batch: replay_notices(batch, settings.webhook.url)
 
 

@@ -51,24 +51,19 @@ commands = typer.Typer()
 
 
 @commands.command(rich_help_panel="Inspect")
-def doctor(
-    connect: str | None = flag(
-        None, "--connect", "Ask Kafka Connect there whether the connector runs; else KAFKA_CONNECT_URL.", "URL"
-    ),
-    json: Json = False,
-) -> None:
+def doctor(json: Json = False) -> None:
     """Check the setup: servers, schema, rights, view, index, workers. Exit 1 if there is a problem.
 
     Versions, rights, schema, slow indexes, limits, clock, the view and its plan, the oldest open document against the
     mapping (nothing is sent), the target index, disk, versions, workers, failures. With OUTBOX_SOURCE=kafka also the
-    topic: gaps, retention, members of the group, the newest records. Changes nothing.
+    topic: gaps, retention, members of the group, the newest records; with KAFKA_CONNECT_URL the connector. Changes
+    nothing.
 
     Examples:
       outbox doctor
       outbox doctor --json | jq '.findings[] | select(.verdict != "ok")'
-      outbox doctor --connect http://localhost:8083
     """
-    with cli.open_doctor(cli.settings(), connect) as examiner:
+    with cli.open_doctor(cli.settings()) as examiner:
         findings = print_findings(examiner.examine(), json=json)
     leave_by(findings)
 

@@ -51,18 +51,13 @@ class DatabaseSettings(Section):
     """Keep prepared statements for claim and settle: less CPU on the database, and a document is searchable sooner.
     Where a pooler such as pgbouncer is found between, none are kept whatever this says. `false` for one that cannot be
     found."""
-    url_file: Path | None = None
-    direct_url_file: Path | None = None
-    read_url_file: Path | None = None
 
     @property
     def dsn(self) -> str:
-        """The connection string with its password, for the driver only."""
         return _plain(self.url)
 
     @property
     def direct_dsn(self) -> str:
-        """The connection string past the pooler, with its password, for the driver only."""
         return _plain(self.direct_url)
 
     @property
@@ -71,7 +66,6 @@ class DatabaseSettings(Section):
 
     @property
     def read_dsn(self) -> str:
-        """The connection string of a replica, or of the database itself, for the driver only."""
         return _plain(self.read_url)
 
 
@@ -127,19 +121,12 @@ class ElasticSettings(Section):
     """Sign every request (AWS SigV4) for a domain of Amazon OpenSearch Service in this region. Needs `pip install
     'outbox-projector[aws]'`. The credentials are those that botocore finds: `AWS_*`, its files, or the role of the
     machine or pod. Not together with `ELASTIC_API_KEY`, `ELASTIC_USERNAME` or `ELASTIC_PASSWORD`."""
-    aws_service: str = setting(
-        "ELASTIC_AWS_SERVICE",
-        "es",
-        pattern=r"^[a-z0-9-]{1,40}$",
-        accepts="`es`, or the name of a service that checks the signature instead",
-    )
-    """The service in the signature. `execute-api` where an API Gateway is before the domain. `aoss`, OpenSearch
-    Serverless, is refused: it lacks what projection needs."""
     ca_certs: Path | None = setting("ELASTIC_CA_CERTS", None, "the system's", accepts="the path of a readable PEM file")
     """File of certificate authorities that sign the server's certificate."""
     timeout_seconds: float = setting("ELASTIC_TIMEOUT_SECONDS", 30.0, gt=0)
     """Longest wait for one request, connect to last byte. The effective deadline is the smallest of this, 0.7 x lease
     and grace - 5 s."""
+    # Kept, because keys are rotated: they are read again when they change.
     api_key_file: Path | None = None
     password_file: Path | None = None
 

@@ -38,19 +38,11 @@ def _listed(value: Any) -> Any:
     return tuple(dict.fromkeys(stripped for name in names if (stripped := str(name).strip())))
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        raise ValueError(f"names {', '.join(map(repr, twice))} more than once")
-    return dict(pairs)
-
-
 def _mapped(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = json.loads(value, object_pairs_hook=_once)
+        found = json.loads(value)
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON (character {error.pos + 1}: {error.msg})") from None
     except RecursionError:
@@ -65,7 +57,6 @@ def _frozen(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def no_entries() -> Mapping[str, Any]:
-    """The default of a map."""
     return _frozen({})
 
 
@@ -267,10 +258,10 @@ class Variable:
     secret: bool
     aliases: tuple[str, ...]
     show: Callable[[str], str] | None
+    is_reread: bool  # the path of its file is kept, too
 
     @property
     def path(self) -> str:
-        """Where the value stands in the settings tree."""
         return f"{self.section}.{self.field}" if self.section else self.field
 
 
@@ -296,14 +287,14 @@ def setting(
 
 
 def variables_of(model: type[BaseModel], section: str = "") -> Iterator[Variable]:
-    """Every variable of a settings tree, in the order of its declaration."""
     for field, info in model.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
             yield from variables_of(info.annotation, field)
         elif isinstance(info.json_schema_extra, dict):
             about: dict[str, Any] = dict(info.json_schema_extra)
             about["accepts"] = about["accepts"] or _accepted(info)
-            yield Variable(section=section, field=field, **about)
+            reread = f"{field}_file" in model.model_fields
+            yield Variable(section=section, field=field, is_reread=reread, **about)
 
 
 def _accepted(info: FieldInfo) -> str:

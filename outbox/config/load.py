@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -22,8 +22,6 @@ from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.redact import redact_dsn
 
 _OURS = ("OUTBOX_", "ELASTIC_")
-_SHARED = "KAFKA_"  # other programs have such names too: only one that is nearly ours is taken for a typo
-_NEARLY = 0.85
 _NOT_OURS = ("OUTBOX_TEST_*", "ELASTIC_APM_*")
 # A service called "outbox" or "elastic-..." makes Kubernetes put these into every container of the namespace.
 _KUBERNETES = ("*_SERVICE_HOST", "*_SERVICE_PORT*", "*_PORT_*_TCP*")
@@ -34,8 +32,6 @@ _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Given:
-    """One value as it was given, not yet validated."""
-
     value: Any
     source: Source
     file: Path | None = None
@@ -113,7 +109,7 @@ def _tree(given: Mapping[str, Given]) -> dict[str, Any]:
         variable = VARIABLES[name]
         place = tree.setdefault(variable.section, {}) if variable.section else tree
         place[variable.field] = found.value
-        if found.file is not None:
+        if found.file is not None and variable.is_reread:
             place[f"{variable.field}_file"] = found.file
     return tree
 
@@ -169,17 +165,14 @@ def unknown_names(environ: Mapping[str, str]) -> Iterator[ConfigProblem]:
     """A problem for each name of ours that nothing reads. A typo must not silently mean the default."""
     known = known_names()
     for name in sorted(present(environ)):
-        strange = name not in known and (name.startswith(_OURS) or _is_nearly_ours(name, known, environ))
-        if strange and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _NOT_OURS):
+        if (
+            name not in known
+            and name.startswith(_OURS)
+            and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _NOT_OURS)
+        ):
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             remedy = f"Did you mean {close[0]}?" if close else "Remove it; docs/configuration.md lists all names."
             yield ConfigProblem(name, "is not a setting of this program", remedy)
-
-
-def _is_nearly_ours(name: str, known: Sequence[str], environ: Mapping[str, str]) -> bool:
-    if not name.startswith(_SHARED) or environ.get("OUTBOX_SOURCE", "").strip() != "kafka":
-        return False
-    return bool(difflib.get_close_matches(name, known, n=1, cutoff=_NEARLY))
 
 
 def find(variable: Variable, environ: Mapping[str, str], flags: Mapping[str, object]) -> Given | None:

@@ -30,7 +30,6 @@ _GENERAL = "What is projected, and under which names."
 
 
 def render_reference() -> str:
-    """The whole page as Markdown."""
     return "\n".join([_HEAD, *_sections()])
 
 

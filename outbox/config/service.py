@@ -128,7 +128,6 @@ class WebhookSettings(Section):
     allowed_hosts: CommaList = setting("OUTBOX_WEBHOOK_ALLOWED_HOSTS", (), accepts="host names separated by commas")
     """Hosts that a replay's own webhook may use, even at private addresses. Everyone with the right to replay can make
     the daemon send requests to these hosts."""
-    secret_file: Path | None = None
 
 
 class ConsoleSettings(Section):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, SecretStr
 
@@ -50,12 +48,6 @@ from outbox.policy.document import Naming
 from outbox.policy.redact import MASK
 
 COMPOSED_ID = "{entity_type}:{entity_id}"
-SERVERLESS = "aoss"
-_SERVERLESS_HOST = re.compile(r"\.aoss\.amazonaws\.com(\.cn)?\Z")
-_NO_SERVERLESS = (
-    "names Amazon OpenSearch Serverless, which lacks what projection needs",
-    "Use a domain of Amazon OpenSearch Service, or a cluster of your own.",
-)
 Source = Literal["flag", "environment", "file", "default"]
 
 
@@ -115,7 +107,6 @@ class Settings(Section):
 
     @property
     def naming(self) -> Naming:
-        """How entities name their documents here."""
         return Naming("{entity_type}" in self.document_id, self.elastic.index_for)
 
     @property
@@ -142,11 +133,9 @@ class Settings(Section):
         return (*named, *self.elastic.targets, *self.known_entity_types)
 
     def source_of(self, variable: str) -> Source:
-        """Where a value came from: flag, environment, file or default."""
         return self._sources.get(variable, "default")
 
     def redacted(self) -> dict[str, dict[str, Any]]:
-        """Every variable with its value, secrets masked, and where it came from."""
         return {
             name: {"value": shown(variable, self.value_of(variable)), "source": self.source_of(name)}
             for name, variable in VARIABLES.items()
@@ -171,7 +160,6 @@ class Settings(Section):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -218,11 +206,6 @@ def cross_problems(settings: Settings, wrong: frozenset[str]) -> Iterator[Config
             yield from rule(settings)
 
 
-def _unreadable(variable: str, file: Path | None) -> Iterator[ConfigProblem]:
-    if file is not None and not is_readable_file(file):
-        yield ConfigProblem(variable, f"names no readable file: {short(file)}", "Give the path of a PEM file.")
-
-
 def _alone(first: str, one: object, second: str, other: object) -> Iterator[ConfigProblem]:
     if bool(one) != bool(other):
         yield ConfigProblem(first if one else second, "is set without the other of the two", "Set both or neither.")
@@ -236,14 +219,6 @@ def _heartbeat_fits_lease(settings: Settings) -> Iterator[ConfigProblem]:
         yield ConfigProblem("OUTBOX_HEARTBEAT_SECONDS", what, f"Use at most {longest:g}, or leave it unset.")
 
 
-@_rule("OUTBOX_BASE_BACKOFF_SECONDS", "OUTBOX_MAX_BACKOFF_SECONDS")
-def _backoff_grows(settings: Settings) -> Iterator[ConfigProblem]:
-    base, cap = settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds
-    if base > cap:
-        what = f"is {base:g}, above OUTBOX_MAX_BACKOFF_SECONDS ({cap:g})"
-        yield ConfigProblem("OUTBOX_BASE_BACKOFF_SECONDS", what, "Lower this one or raise the other.")
-
-
 @_rule("OUTBOX_ENTITY_TYPES", "OUTBOX_EXCLUDE_ENTITY_TYPES")
 def _types_not_in_both(settings: Settings) -> Iterator[ConfigProblem]:
     both = sorted(set(settings.worker.entity_types) & set(settings.worker.exclude_entity_types))
@@ -252,28 +227,24 @@ def _types_not_in_both(settings: Settings) -> Iterator[ConfigProblem]:
         yield ConfigProblem("OUTBOX_ENTITY_TYPES", what, "Name each entity type in one of the two.")
 
 
-@_rule("OUTBOX_ENTITY_TYPES", "ELASTIC_INDEX_MAP", "OUTBOX_DOCUMENT_ID")
-def _types_fit_composed_id(settings: Settings) -> Iterator[ConfigProblem]:
-    if settings.document_id != COMPOSED_ID:
-        return
-    named = {"OUTBOX_ENTITY_TYPES": settings.worker.entity_types, "ELASTIC_INDEX_MAP": settings.elastic.index_map}
-    for variable, types in named.items():
-        bad = sorted(name for name in types if ":" in name)
-        if bad:
-            remedy = "Rename the type, or set OUTBOX_DOCUMENT_ID={entity_id}."
-            yield ConfigProblem(variable, f"names {', '.join(bad)}, but ':' separates type and id in `_id`", remedy)
-
-
-@_rule("ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD")
-def _one_login_method(settings: Settings) -> Iterator[ConfigProblem]:
-    elastic = settings.elastic
+@_rule("ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD", "KAFKA_CONNECT_USERNAME", "KAFKA_CONNECT_PASSWORD")
+def _logins_are_whole(settings: Settings) -> Iterator[ConfigProblem]:
+    elastic, connect = settings.elastic, settings.connect
     if elastic.api_key and (elastic.username or elastic.password):
         what = "is set together with ELASTIC_USERNAME or ELASTIC_PASSWORD"
         yield ConfigProblem("ELASTIC_API_KEY", what, "Keep the key, or the user name and password.")
-    elif elastic.username and not elastic.password:
-        yield ConfigProblem("ELASTIC_PASSWORD", "is not set, but ELASTIC_USERNAME is", "Set both or neither.")
-    elif elastic.password and not elastic.username:
-        yield ConfigProblem("ELASTIC_USERNAME", "is not set, but ELASTIC_PASSWORD is", "Set both or neither.")
+    else:
+        yield from _alone("ELASTIC_USERNAME", elastic.username, "ELASTIC_PASSWORD", elastic.password)
+    yield from _alone("KAFKA_CONNECT_USERNAME", connect.username, "KAFKA_CONNECT_PASSWORD", connect.password)
+
+
+@_rule("ELASTIC_CA_CERTS", "KAFKA_CA_CERTS", "KAFKA_CONNECT_CA_CERTS")
+def _certificates_exist(settings: Settings) -> Iterator[ConfigProblem]:
+    elastic, kafka, connect = settings.elastic.ca_certs, settings.kafka.ca_certs, settings.connect.ca_certs
+    for variable, file in {"ELASTIC": elastic, "KAFKA": kafka, "KAFKA_CONNECT": connect}.items():
+        if file is not None and not is_readable_file(file):
+            what = f"names no readable file: {short(file)}"
+            yield ConfigProblem(f"{variable}_CA_CERTS", what, "Give the path of a PEM file.")
 
 
 @_rule("ELASTIC_AWS_REGION", "ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD", "ELASTIC_CLOUD_ID")
@@ -292,42 +263,10 @@ def _signature_is_the_only_login(settings: Settings) -> Iterator[ConfigProblem]:
         yield ConfigProblem(region, what, "Run `pip install 'outbox-projector[aws]'`, or leave it unset.")
 
 
-@_rule("ELASTIC_AWS_SERVICE")
-def _no_serverless(settings: Settings) -> Iterator[ConfigProblem]:
-    if settings.elastic.aws_service == SERVERLESS:
-        yield ConfigProblem("ELASTIC_AWS_SERVICE", *_NO_SERVERLESS)
-
-
-@_rule("ELASTIC_URL")
-def _no_serverless_address(settings: Settings) -> Iterator[ConfigProblem]:
-    if any(_SERVERLESS_HOST.search(urlsplit(url).hostname or "") for url in settings.elastic.url.split(",")):
-        yield ConfigProblem("ELASTIC_URL", *_NO_SERVERLESS)
-
-
-@_rule("ELASTIC_AWS_REGION", "ELASTIC_AWS_SERVICE")
-def _service_has_a_region(settings: Settings) -> Iterator[ConfigProblem]:
-    elastic = settings.elastic
-    if "aws_service" in elastic.model_fields_set and elastic.aws_region is None and elastic.aws_service != SERVERLESS:
-        what = "is set, but ELASTIC_AWS_REGION is not"
-        yield ConfigProblem("ELASTIC_AWS_SERVICE", what, "Set the region, or leave both unset.")
-
-
-@_rule("ELASTIC_CA_CERTS")
-def _certificates_exist(settings: Settings) -> Iterator[ConfigProblem]:
-    yield from _unreadable("ELASTIC_CA_CERTS", settings.elastic.ca_certs)
-
-
 @_rule("ELASTIC_CLOUD_ID", "ELASTIC_URL")
 def _one_address(settings: Settings) -> Iterator[ConfigProblem]:
     if settings.elastic.cloud_id is not None and "url" in settings.elastic.model_fields_set:
         yield ConfigProblem("ELASTIC_CLOUD_ID", "is set together with ELASTIC_URL", "Keep one of them.")
-
-
-@_rule("ELASTIC_CA_CERTS", "ELASTIC_URL", "ELASTIC_CLOUD_ID")
-def _certificates_are_used(settings: Settings) -> Iterator[ConfigProblem]:
-    if settings.elastic.ca_certs is not None and settings.elastic.urls[0].startswith("http://"):
-        remedy = "Use https:// in ELASTIC_URL, or leave it unset."
-        yield ConfigProblem("ELASTIC_CA_CERTS", "is set, but ELASTIC_URL is not https", remedy)
 
 
 @_rule("OUTBOX_SOURCE", "KAFKA_BOOTSTRAP_SERVERS")
@@ -342,24 +281,20 @@ def _stream_has_an_address(settings: Settings) -> Iterator[ConfigProblem]:
         yield ConfigProblem("OUTBOX_SOURCE", what, "Run `pip install 'outbox-projector[kafka]'`.")
 
 
-@_rule("OUTBOX_SOURCE", "OUTBOX_ENTITY_TYPES", "OUTBOX_EXCLUDE_ENTITY_TYPES")
+@_rule(
+    "OUTBOX_SOURCE", "OUTBOX_ENTITY_TYPES", "OUTBOX_EXCLUDE_ENTITY_TYPES", "OUTBOX_KIND_CONCURRENCY", "OUTBOX_KIND_RATE"
+)
 def _stream_takes_all_types(settings: Settings) -> Iterator[ConfigProblem]:
-    """What a member of the group leaves out would be lost: an offset passes for all."""
+    """What a member of the group leaves out would be lost: an offset passes for all. A slow type would hold them up."""
     named = {
         "OUTBOX_ENTITY_TYPES": settings.worker.entity_types,
         "OUTBOX_EXCLUDE_ENTITY_TYPES": settings.worker.exclude_entity_types,
+        "OUTBOX_KIND_*": settings.kinds.limited,
     }
-    for variable, types in named.items():
-        if settings.source == "kafka" and types:
+    for variable, is_set in named.items():
+        if settings.source == "kafka" and is_set:
             what = "is set, but a worker of a consumer group gets events of every type"
             yield ConfigProblem(variable, what, "Leave it unset, or give the types a topic of their own.")
-
-
-@_rule("OUTBOX_SOURCE", "OUTBOX_KIND_CONCURRENCY", "OUTBOX_KIND_RATE")
-def _stream_has_no_limits(settings: Settings) -> Iterator[ConfigProblem]:
-    if settings.source == "kafka" and settings.kinds.limited:
-        what = "limits an entity type, which OUTBOX_SOURCE=kafka cannot: a slow type would hold up its partitions"
-        yield ConfigProblem("OUTBOX_KIND_*", what, "Leave it unset, or give the type a topic of its own.")
 
 
 @_rule("KAFKA_SECURITY_PROTOCOL", "KAFKA_SASL_MECHANISM", "KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD")
@@ -374,29 +309,3 @@ def _stream_login_is_whole(settings: Settings) -> Iterator[ConfigProblem]:
             remedy = f"Use {protocol}=SASL_SSL with a KAFKA_SASL_MECHANISM that has passwords, or leave it unset."
             what = f"is set, but {protocol} is {kafka.security_protocol}, or the mechanism takes no password"
             yield ConfigProblem(variable, what, remedy)
-
-
-@_rule("KAFKA_SECURITY_PROTOCOL", "KAFKA_CA_CERTS", "KAFKA_CLIENT_CERT", "KAFKA_CLIENT_KEY")
-def _stream_certificates(settings: Settings) -> Iterator[ConfigProblem]:
-    kafka = settings.kafka
-    files = {"KAFKA_CA_CERTS": kafka.ca_certs, "KAFKA_CLIENT_CERT": kafka.client_cert}
-    for variable, file in (files | {"KAFKA_CLIENT_KEY": kafka.client_key}).items():
-        yield from (unreadable := list(_unreadable(variable, file)))
-        if file is not None and not unreadable and not kafka.is_encrypted:
-            what = f"is set, but KAFKA_SECURITY_PROTOCOL is {kafka.security_protocol}"
-            yield ConfigProblem(variable, what, "Use SSL or SASL_SSL, or leave it unset.")
-    yield from _alone("KAFKA_CLIENT_CERT", kafka.client_cert, "KAFKA_CLIENT_KEY", kafka.client_key)
-
-
-@_rule("KAFKA_CONNECT_USERNAME", "KAFKA_CONNECT_PASSWORD", "KAFKA_CONNECT_CA_CERTS")
-def _connect_login_is_whole(settings: Settings) -> Iterator[ConfigProblem]:
-    connect = settings.connect
-    yield from _alone("KAFKA_CONNECT_USERNAME", connect.username, "KAFKA_CONNECT_PASSWORD", connect.password)
-    yield from _unreadable("KAFKA_CONNECT_CA_CERTS", connect.ca_certs)
-
-
-@_rule("OUTBOX_METRICS_PORT", "OUTBOX_HTTP_PORT")
-def _ports_differ(settings: Settings) -> Iterator[ConfigProblem]:
-    if settings.http.port and settings.http.port == settings.http.metrics_port:
-        what = f"is {settings.http.port}, the same as OUTBOX_METRICS_PORT"
-        yield ConfigProblem("OUTBOX_HTTP_PORT", what, "Leave it unset: that port serves the health pages already.")

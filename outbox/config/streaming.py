@@ -26,8 +26,6 @@ OURS: Final = frozenset(
         "client.id",
         "security.protocol",
         "ssl.ca.location",
-        "ssl.certificate.location",
-        "ssl.key.location",
         "sasl.mechanism",
         "sasl.mechanisms",
         "sasl.username",
@@ -116,9 +114,6 @@ class KafkaSettings(Section):
     """How long a silent worker keeps its partitions, with `KAFKA_GROUP_PROTOCOL=classic`. Shorter: a dead worker is
     replaced sooner, and a busy one loses its partitions sooner. With `consumer` the brokers decide
     (`group.consumer.session.timeout.ms`, 45 s by default): set it here too."""
-    prefetch_bytes: int = setting("KAFKA_PREFETCH_BYTES", 16_777_216, ge=65_536, le=1_073_741_824)
-    """Most bytes of records that are read ahead. Memory: up to three times this. Larger helps only where one request
-    takes longer than to read it."""
     max_open_events: int = setting("KAFKA_MAX_OPEN_EVENTS", 1_000, ge=1, le=1_000_000)
     """Most events of one partition that wait as rows in PostgreSQL, for a retry or behind the brake. With more, the
     partition rests: the topic keeps what follows. Failed events do not count."""
@@ -139,17 +134,12 @@ class KafkaSettings(Section):
     """Password of the login."""
     ca_certs: Path | None = setting("KAFKA_CA_CERTS", None, "the system's", accepts=_PEM)
     """File of certificate authorities that sign the brokers' certificates."""
-    client_cert: Path | None = setting("KAFKA_CLIENT_CERT", accepts=_PEM)
-    """This client's own certificate, where the brokers ask for one. Together with `KAFKA_CLIENT_KEY`."""
-    client_key: Path | None = setting("KAFKA_CLIENT_KEY", accepts=_PEM)
-    """The private key of `KAFKA_CLIENT_CERT`, without a passphrase."""
     client_options: ClientOptions | None = setting(
         "KAFKA_CLIENT_OPTIONS", accepts='JSON of options of librdkafka: `{"client.rack": "eu-1a"}`', secret=True
     )
-    """More options of the client, passed on as they are: `client.rack`, `sasl.oauthbearer.method` and the like. Those
-    that have a setting of their own, or that the projector depends on, are refused."""
-    client_options_file: Path | None = None
-    sasl_password_file: Path | None = None
+    """More options of the client, passed on as they are: `client.rack`, `sasl.oauthbearer.method`, a certificate of its
+    own (`ssl.certificate.location`, `ssl.key.location`) and the like. Those that have a setting, or that the projector
+    depends on, are refused."""
 
     @property
     def more_options(self) -> dict[str, Any]:
@@ -181,13 +171,10 @@ class ConnectSettings(Section):
     url: ServerAddress | None = setting(
         "KAFKA_CONNECT_URL", accepts="`http://host:8083` or `https://host:8083`, without credentials"
     )
-    """Address of its REST interface; `outbox doctor` then checks the connector too. `outbox doctor --connect URL`
-    counts more. The projector itself never asks it."""
+    """Address of its REST interface; `outbox doctor` then checks the connector too. The projector never asks it."""
     username: str | None = setting("KAFKA_CONNECT_USERNAME")
     """User name, where it asks for a login (HTTP basic). Together with `KAFKA_CONNECT_PASSWORD`."""
     password: OneLineSecret | None = setting("KAFKA_CONNECT_PASSWORD", accepts="the password on one line", secret=True)
-    """Password of the login. It is sent to the address above, and to one given with `--connect` or `--check`: use
-    https."""
+    """Password of the login. It is sent to the address above, and to one given with `--check`: use https."""
     ca_certs: Path | None = setting("KAFKA_CONNECT_CA_CERTS", None, "the system's", accepts=_PEM)
     """File of certificate authorities that sign its certificate."""
-    password_file: Path | None = None

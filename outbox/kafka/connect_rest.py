@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-import orjson
 import urllib3
 from urllib3.exceptions import HTTPError
 from urllib3.util import make_headers
@@ -17,8 +15,6 @@ from urllib3.util import make_headers
 from outbox.errors import DependencyDown, UsageError
 
 TIMEOUT_SECONDS: Final = 10.0
-MOST_BYTES: Final = 1_048_576  # the status of a connector is some kilobytes, with its traces
-CHUNK_BYTES: Final = 65_536
 LOGIN: Final = "KAFKA_CONNECT_USERNAME and KAFKA_CONNECT_PASSWORD, or KAFKA_CONNECT_PASSWORD_FILE"
 
 
@@ -44,41 +40,31 @@ class KafkaConnect:
 
     def is_open(self) -> bool:
         """Whether it answers without a login."""
-        with urllib3.PoolManager(retries=False, ca_certs=self._ca_certs) as pool:
-            return self._reply(pool, "/connectors", {})[0] == HTTPStatus.OK
+        return self._asked("/connectors", {}).status == HTTPStatus.OK
 
     def status(self, name: str) -> Mapping[str, Any] | None:
         return self._get(f"/connectors/{quote(name, safe='')}/status")
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """A redirect is not followed: the login is for this address only."""
-        with urllib3.PoolManager(retries=False, ca_certs=self._ca_certs) as pool:
-            status, body = self._reply(pool, path, self._headers)
-        if status == HTTPStatus.NOT_FOUND:
+        reply = self._asked(path, self._headers)
+        if reply.status == HTTPStatus.NOT_FOUND:
             return None
-        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise ConnectDown(f"{self._url} answered {status}: {'correct' if self._headers else 'set'} {LOGIN}")
-        if status != HTTPStatus.OK:
-            raise ConnectDown(f"{self._url} answered {status}")
+        if reply.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise ConnectDown(f"{self._url} answered {reply.status}: {'correct' if self._headers else 'set'} {LOGIN}")
+        if reply.status != HTTPStatus.OK:
+            raise ConnectDown(f"{self._url} answered {reply.status}")
         try:
-            answer = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise ConnectDown(f"{self._url} did not answer with JSON") from error
+            answer = reply.json()
+        except ValueError:
+            answer = None
         if not isinstance(answer, dict):
             raise ConnectDown(f"{self._url} is not Kafka Connect")
         return answer
 
-    def _reply(self, pool: urllib3.PoolManager, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Its status, and its body up to a limit of bytes and of time, whatever it goes on to send."""
-        deadline, body = time.monotonic() + TIMEOUT_SECONDS, b""
+    def _asked(self, path: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
+        """A redirect is not followed: the login is for this address only."""
         try:
-            with pool.request(
-                "GET", self._url + path, headers=headers, timeout=TIMEOUT_SECONDS, preload_content=False
-            ) as reply:
-                while part := reply.read1(CHUNK_BYTES):  # what is there: `stream` would wait until a chunk is full
-                    body += part
-                    if len(body) > MOST_BYTES or time.monotonic() > deadline:
-                        raise ConnectDown(f"{self._url} sent more than {MOST_BYTES} bytes, or for too long")
-                return reply.status, body
+            with urllib3.PoolManager(retries=False, ca_certs=self._ca_certs) as pool:
+                return pool.request("GET", self._url + path, headers=headers, timeout=TIMEOUT_SECONDS)
         except HTTPError as error:
             raise ConnectDown(f"{type(error).__name__} at {self._url}") from error

@@ -12,6 +12,7 @@ from outbox.ports import CLIENT_PREFIX
 
 # A request that finds more than this in one partition gets one record at least, whatever its size.
 PARTITION_BYTES: Final = 1_048_576
+PREFETCH_BYTES: Final = 16_777_216  # read ahead at most; memory is up to three times this
 LARGEST_RESPONSE_BYTES: Final = 2_000_000_000  # of the protocol: a response above what we ask for still arrives
 QUEUED_RECORDS: Final = 20_000  # read ahead at most, where records are small
 SILENT_MS: Final = 600_000  # without a poll: a member that hangs for so long is put out of its group
@@ -30,7 +31,7 @@ MEMBER: Final = "group.instance.id"  # a member's: other clients warn of it
 # What a client waits out as if the broker were down, although only a person can correct it.
 REFUSALS: Final = {
     KafkaError._AUTHENTICATION: "correct KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD or KAFKA_SASL_MECHANISM",
-    KafkaError._SSL: "correct KAFKA_CA_CERTS, KAFKA_CLIENT_CERT or KAFKA_SECURITY_PROTOCOL",
+    KafkaError._SSL: "correct KAFKA_CA_CERTS or KAFKA_SECURITY_PROTOCOL",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user Read on the topic, and `outbox doctor` DescribeConfigs",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic, or correct KAFKA_TOPIC; Connect makes it at its first event",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user Read on the group, or Describe where it only shows",
@@ -53,13 +54,8 @@ def options(settings: KafkaSettings, *, client: str) -> Options:
         "allow.auto.create.topics": False,
         "log_level": 0,  # errors are raised, or given to `error_cb`; its own lines on stderr have another form
     }
-    if settings.is_encrypted:
-        files = {
-            "ssl.ca.location": settings.ca_certs,
-            "ssl.certificate.location": settings.client_cert,
-            "ssl.key.location": settings.client_key,
-        }
-        found |= {name: str(file) for name, file in files.items() if file is not None}
+    if settings.is_encrypted and settings.ca_certs is not None:
+        found["ssl.ca.location"] = str(settings.ca_certs)
     if settings.has_login:
         found["sasl.mechanism"] = settings.sasl_mechanism
     if settings.has_password:
@@ -80,10 +76,10 @@ def consumer_options(settings: KafkaSettings, *, client: str) -> Options:
         "enable.partition.eof": True,  # behind the last record of a transaction is a marker that nobody reads
         "max.poll.interval.ms": SILENT_MS,
         "socket.timeout.ms": int(answer_seconds(settings) * 1000),
-        "queued.max.messages.kbytes": max(1, settings.prefetch_bytes // 1024),
+        "queued.max.messages.kbytes": PREFETCH_BYTES // 1024,
         "queued.min.messages": QUEUED_RECORDS,
-        "fetch.max.bytes": max(PARTITION_BYTES, settings.prefetch_bytes),  # librdkafka takes no less
-        "max.partition.fetch.bytes": min(PARTITION_BYTES, settings.prefetch_bytes),
+        "fetch.max.bytes": PREFETCH_BYTES,
+        "max.partition.fetch.bytes": PARTITION_BYTES,
         "receive.message.max.bytes": LARGEST_RESPONSE_BYTES,
         "fetch.wait.max.ms": 100,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from outbox.policy.redact import cut, redact
 
@@ -164,25 +164,15 @@ _FREE: Final = re.compile(
     r"database[.]|tasks[.]max$|poll[.]interval|heartbeat[.](?:interval|action)|producer[.]override|topic[.]creation"
     r"|snapshot[.]"
 )
-_SECRET: Final = re.compile(r"password|secret|key[.]|jaas|token", re.IGNORECASE)
 
 
-class ConfigDifference(NamedTuple):
-    """`breaks`: records would not be what a projector reads, or would go missing."""
-
-    setting: str
-    wanted: str
-    found: str | None
-    breaks: bool
-
-
-def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[ConfigDifference]:
-    """What differs from our configuration; what someone has added is theirs."""
-    return [
-        ConfigDifference(name, _shown(name, value), _shown(name, found.get(name)), _breaks(name, found.get(name)))
-        for name, value in wanted.items()
-        if found.get(name) != value and not name.endswith("password")
-    ]
+def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    """What differs from our configuration, in words; and whether records would not be what a projector reads, or would
+    go missing. What someone has added is theirs."""
+    for name, value in wanted.items():
+        if found.get(name) != value and not name.endswith("password"):
+            said = cut(found[name], 200) if name in found else "not set"
+            yield f"{name} is {said}, ours is {value}", _breaks(name, found.get(name))
 
 
 def _breaks(name: str, found: str | None) -> bool:
@@ -196,13 +186,6 @@ def plain_password(found: Mapping[str, str]) -> bool:
     return bool(given) and not re.match(r"\$\{\w+:", given)
 
 
-def _shown(name: str, value: str | None) -> str:
-    if value is None:
-        return "not set"
-    hidden = _SECRET.search(name) and not name.endswith(("converter", ".key"))
-    return "***" if hidden else cut(value, 200)
-
-
 # What a task's error says, as a pattern, and what to do about it. The first that fits counts.
 _REMEDIES: Final = {
     r"Publication autocreation is disabled|publication \"[^\"]*\" does not exist": "Run `outbox migrate --log`.",
@@ -213,26 +196,14 @@ _REMEDIES: Final = {
     r"is active for PID": (
         "Another connector or session uses the slot. Stop that one, or give this one its own OUTBOX_EVENT_LOG_SLOT."
     ),
-    r"password authentication failed|no password was provided": "Correct the password in the secrets file.",
-    r"must be superuser or replication role|permission denied to (use|start|create) (replication|WAL)"
-    r"|REPLICATION attribute": "Give the connector's role the right: `alter role NAME replication`.",
-    r"permission denied for (table|schema|relation)": (
-        "Grant the connector's role USAGE on the schema and SELECT on search_outbox_log."
-    ),
-    r"wal_level|logical decoding requires": "Set wal_level = 'logical' and restart PostgreSQL.",
-    r"all replication slots are in use|max_replication_slots|max_wal_senders": (
-        "Raise max_replication_slots and max_wal_senders, and restart PostgreSQL."
+    r"permission denied|must be superuser or replication role|REPLICATION attribute": (
+        "Give the connector's role the rights of docs/kafka-log.md."
     ),
     r"RecordTooLarge|MESSAGE_TOO_LARGE|larger than .*max\.(request|message)": (
         "An event is larger than the connector may send or the topic takes: give the connector the configuration that "
         "`outbox kafka connector --record-bytes N` prints, raise the topic's max.message.bytes to N, and restart it. "
         "`outbox migrate` lets PostgreSQL refuse such events from now on."
     ),
-    r"Connection .*refused|UnknownHost|connection attempt failed|timed out": (
-        "Correct the address that Connect reaches PostgreSQL by (`--host`, `--port`), or start PostgreSQL."
-    ),
-    r"AuthorizationException|Not authorized": "Give the Connect worker the right to write to the topic.",
-    r"Could not (resolve|read) .*file|NoSuchFile|FileConfigProvider": "Make the secrets file readable.",
 }
 
 

@@ -84,11 +84,10 @@ def _state(name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _settings(wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[Finding]:
-    differing = connector.differences(wanted, found)
-    for each in differing:
-        level = Level.BAD if each.breaks else Level.WARN
-        remedy = AGAIN if each.breaks else "Right if it was meant; else give it our configuration."
-        yield Finding(SETTING, level, f"{each.setting} is {each.found}, ours is {each.wanted}", remedy)
+    differing = list(connector.differences(wanted, found))
+    for detail, breaks in differing:
+        remedy = AGAIN if breaks else "Right if it was meant; else give it our configuration."
+        yield Finding(SETTING, Level.BAD if breaks else Level.WARN, detail, remedy)
     if connector.plain_password(found):
         detail = "database.password stands in the configuration, which everyone who reaches Connect can read"
         yield Finding(SETTING, Level.WARN, detail, "Use ${file:...}; the worker needs config.providers=file.")

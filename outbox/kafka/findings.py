@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from outbox.errors import StreamDown
 from outbox.ops.doctor.doctor import guarded
 from outbox.ops.status import age
-from outbox.ports import Finding, GroupReader, Level, PartitionOffsets, RecordSeen, StreamOffsets, TopicAbout
+from outbox.ports import Finding, GroupReader, Level, PartitionOffsets, RecordSeen, TopicAbout
+
+if TYPE_CHECKING:  # the client of Kafka is installed only where it is used
+    from outbox.kafka.group_progress import KafkaOffsets
 
 NAME: Final = "kafka"
 SHORT_SECONDS: Final = 86_400.0  # a topic that keeps less forgives no weekend
 NEAR, TOO_NEAR = 0.5, 0.8  # of the retention: the age of what is to be read next
 LOOKED_AT: Final = 50  # of the newest records of each partition
 MOST_NAMED: Final = 3
-# A change is as old as its transaction: one that began earlier and wrote later has the higher version, rightly.
-APART_SECONDS: Final = 60.0
 GAP: Final = "docs/runbooks/OutboxStreamGap.md"
 
 
@@ -27,8 +27,7 @@ class StreamExam:
     """`workers`: those that the database knows, running or not. `issued`: the last version that it has given out.
     `rows_seconds`: how long finished rows are kept; None: for ever."""
 
-    offsets: StreamOffsets
-    lanes: int
+    offsets: KafkaOffsets
     workers: Callable[[], Collection[str]]
     issued: Callable[[], int]
     rows_seconds: float | None = None
@@ -44,7 +43,6 @@ class StreamExam:
         where = f"topic {self.offsets.topic}, {len(found)} partitions, group {self.offsets.group}"
         yield Finding(NAME, Level.OK, f"{where}: {lag:,} records to be read")
         yield from _gaps(found)
-        yield from _shares(found, self.lanes)
         yield from guarded("topic", lambda: self._kept(found))
         yield from guarded("protocol", self._protocol)
         yield from guarded("group", lambda: group(self.offsets.readers(), self.workers(), lag))
@@ -72,14 +70,6 @@ def _gaps(found: Sequence[PartitionOffsets]) -> Iterator[Finding]:
                 f"but the topic has {each.oldest} to {each.end}"
             )
             yield Finding("gap", Level.BAD, detail, f"They are lost for the index: run `outbox verify`, see {GAP}.")
-
-
-def _shares(found: Sequence[PartitionOffsets], lanes: int) -> Iterator[Finding]:
-    """A partition is in one lane at a time."""
-    if len(found) < lanes:
-        detail = f"{len(found)} partitions for {lanes} lanes of each worker: some have nothing to do"
-        remedy = "Lower OUTBOX_CONCURRENCY, or add partitions: versions keep documents right meanwhile."
-        yield Finding("partitions", Level.WARN, detail, remedy)
 
 
 def _policy(about: TopicAbout) -> Iterator[Finding]:
@@ -150,14 +140,9 @@ def group(readers: Sequence[GroupReader], workers: Collection[str], lag: int) ->
         detail = f"{each.client} at {each.host} reads as this group and is no worker of this database; it has {has}"
         remedy = "Events that it passes are missing in this index: give it a KAFKA_GROUP of its own, see " + GAP + "."
         yield Finding("group", Level.BAD, detail, remedy)
-    twins = [name for name, number in Counter(each.client for each in readers).items() if number > 1]
-    if twins:
-        detail = f"several members of the group are called {', '.join(sorted(twins)[:MOST_NAMED])}"
-        remedy = "Give each worker an OUTBOX_WORKER_ID of its own. After a crash it is its former self for a session."
-        yield Finding("group", Level.WARN, detail, remedy)
     if not readers and lag:
         yield Finding("group", Level.WARN, "nobody reads the topic as this group", "Start `outbox run`.")
-    elif readers and not strangers and not twins:
+    elif readers and not strangers:
         yield Finding("group", Level.OK, f"{len(readers)} workers share the partitions")
 
 
@@ -167,7 +152,7 @@ def group(readers: Sequence[GroupReader], workers: Collection[str], lag: int) ->
 def records(found: Sequence[RecordSeen], issued: Callable[[], int]) -> Iterator[Finding]:
     if not found:
         return
-    problems = [*_no_events(found), *_scattered(found), *_origins(found), *_turned_back(found)]
+    problems = [*_no_events(found), *_scattered(found), *_origins(found)]
     yield from problems
     if not problems:
         yield Finding("records", Level.OK, f"the newest {len(found)} have the entity as their key, one partition each")
@@ -208,7 +193,7 @@ def _scattered(found: Sequence[RecordSeen]) -> Iterator[Finding]:
 
 
 def _origins(found: Sequence[RecordSeen]) -> Iterator[Finding]:
-    """By the header that Debezium adds, or the database's id that our event log writes."""
+    """By the database's id that our event log writes."""
     by_type: dict[str, set[str]] = {}
     for each in found:
         if each.origin and not each.not_event:
@@ -220,34 +205,6 @@ def _origins(found: Sequence[RecordSeen]) -> Iterator[Finding]:
                 "Give each database its own OUTBOX_PROJECTION, or let types or ids differ: versions do not compare."
             )
             yield Finding("versions", Level.WARN, detail, remedy)
-
-
-def _turned_back(found: Sequence[RecordSeen]) -> Iterator[Finding]:
-    """A later change under a lower version is ignored: the sign of two databases whose versions meet in one document.
-    By the time of the change, not by the offset: a connector may write old records again."""
-    known: dict[str, list[tuple[float, RecordSeen]]] = {}
-    for each in found:
-        if each.occurred_at is not None and not each.not_event:
-            known.setdefault(each.key, []).append((each.occurred_at, each))
-    back = [pair for each in known.values() if (pair := _turned(sorted(each, key=lambda timed: timed[0])))]
-    if back:
-        detail = (
-            f"{len(back)} entities have a later change under a lower version, which is ignored ({_places(back[0])})"
-        )
-        remedy = (
-            "If two databases write this type, let types or ids differ: their versions do not compare. A transaction "
-            "that was open for over a minute has the same effect."
-        )
-        yield Finding("versions", Level.WARN, detail, remedy)
-
-
-def _turned(records: Sequence[tuple[float, RecordSeen]]) -> tuple[RecordSeen, RecordSeen] | None:
-    """The first two whose versions are in the other order than their times."""
-    for place, (later, record) in enumerate(records):
-        for earlier, other in records[:place]:
-            if other.version > record.version and later - earlier > APART_SECONDS:
-                return other, record
-    return None
 
 
 def _places(found: Sequence[RecordSeen]) -> str:

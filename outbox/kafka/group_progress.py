@@ -13,15 +13,13 @@ from outbox.config import KafkaSettings
 from outbox.errors import StreamDown
 from outbox.kafka.connection import LARGEST_RESPONSE_BYTES, REFUSALS, code_of, coordinated, options, words
 from outbox.kafka.open_rows import OpenRows
-from outbox.kafka.record import headers_of, is_tombstone, read
+from outbox.kafka.record import is_tombstone, read
 from outbox.policy.document import UNREADABLE
-from outbox.policy.event import REFRESH
 from outbox.ports import GroupReader, PartitionOffsets, RecordSeen, TopicAbout
 
 ANSWER_SECONDS: Final = 10.0
 METADATA_SECONDS: Final = 2.0
 NEWEST_SECONDS: Final = 10.0
-ORIGIN: Final = "__debezium.context.connectorLogicalName"  # `topic.prefix`, where Debezium adds its headers
 AGES_SECONDS: Final = 2.0  # for the ages of all partitions: a page that shows the rest is worth more than one of them
 POLL_SECONDS: Final = 0.2
 FETCH_BYTES: Final = 65_536  # of one partition at once; one record at least, whatever its size
@@ -189,8 +187,8 @@ def _reader(member: Any, topic: str) -> GroupReader:
 
 
 def _seen(message: Any, form: str) -> RecordSeen:
-    event, occurred_at, _, database = read(message, 0.0, routed=form == "router")
-    key, origin = message.key() or b"", dict(headers_of(message)).get(ORIGIN) or (database or "").encode()
+    event, _, _, database = read(message, 0.0, routed=form == "router")
+    key = message.key() or b""
     return RecordSeen(
         message.partition(),
         message.offset(),
@@ -198,8 +196,7 @@ def _seen(message: Any, form: str) -> RecordSeen:
         event.entity_type,
         event.event_version,
         event.op.removeprefix(UNREADABLE) if event.op.startswith(UNREADABLE) else "",
-        origin.decode(errors="replace")[:200] if isinstance(origin, bytes) else str(origin)[:200],
-        None if event.op == REFRESH else occurred_at,
+        (database or "")[:200],
     )
 
 

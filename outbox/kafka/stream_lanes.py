@@ -10,6 +10,7 @@ from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Loop
 from outbox.daemon.projector import Projector
 from outbox.facts import Announce
+from outbox.kafka.connection import PREFETCH_BYTES
 from outbox.kafka.consumer import StreamReader
 from outbox.kafka.events import SourceTime, StreamEvents
 from outbox.kafka.partitions import Partitions
@@ -50,7 +51,7 @@ def streaming(
     the judge: a pause is a pause for both."""
     records = PostgresRecords(database, events, owner=settings.worker.id, group=settings.kafka.group)
     time = SourceTime(records.now, boottime)
-    partitions = Partitions(clock, most_bytes=settings.kafka.prefetch_bytes, batch_size=settings.batch.size)
+    partitions = Partitions(clock, most_bytes=PREFETCH_BYTES, batch_size=settings.batch.size)
     store = StreamEvents(
         partitions,
         records,

@@ -18,7 +18,7 @@ from outbox.policy.outcome import (
     Stale,
 )
 from outbox.policy.redact import LONGEST_ERROR_BYTES, causes, cut, detail, fingerprint, summary
-from outbox.policy.reply_rules import BY_AWS, BY_STATUS, NO_TYPE, OUR_REQUEST, RULES, UNKNOWN, Rule
+from outbox.policy.reply_rules import BY_STATUS, NO_TYPE, OUR_REQUEST, RULES, UNKNOWN, Rule
 
 OnUnknown = Callable[[int, str], None]  # status and error type of an answer that no rule knows
 
@@ -117,7 +117,7 @@ def _fits(rule: Rule, status: int, error_type: str, text: str) -> bool:
 
 def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUnknown | None) -> tuple[Rule, Failure]:
     error = _error_of(body)
-    rule = by_aws(status, body) or find(status, error)
+    rule = find(status, error)
     known = rule is not UNKNOWN and (rule.reason is not Reason.ES_REJECTED_DOCUMENT or _type(error) == _VALIDATION)
     if not known and (status < 500 or status == 501):
         rule = OUR_REQUEST
@@ -130,12 +130,6 @@ def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUn
     if error and isinstance(body, bytes):  # a sentence has no remedy
         described = f"{summary(error)} {rule.why}"
     return rule, _failure(rule, status, described, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
-
-
-def by_aws(status: int, body: object) -> Rule | None:
-    """The rule for a refusal of AWS itself, before OpenSearch; its text is in `message`, of either spelling."""
-    said = (body.get("message") or body.get("Message")) if isinstance(body, Mapping) else None
-    return next((rule for rule in BY_AWS if _fits(rule, status, "", said)), None) if isinstance(said, str) else None
 
 
 def unreadable(what: str) -> Failure:

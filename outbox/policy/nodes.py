@@ -73,7 +73,6 @@ class RoundRobin:
         return bool(self._out) or any(now - back_at <= SETTLING_SECONDS for back_at, _ in self._lately.values())
 
     def due(self, now: float) -> Sequence[int]:
-        """Those to ask again now."""
         return [place for place, out in self._out.items() if out.due_at <= now]
 
     def next_due(self) -> float | None:

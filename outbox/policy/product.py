@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from outbox.policy.classify import Split, by_aws, classify_request, whole
+from outbox.policy.classify import Split, classify_request, whole
 from outbox.policy.outcome import Failure, Reason
 
 
@@ -24,8 +24,7 @@ class Product(StrEnum):
         return "OpenSearch" if self is Product.OPENSEARCH else "Elasticsearch"
 
 
-MAJORS: Final[Mapping[Product, tuple[str, ...]]] = {Product.ELASTICSEARCH: ("8", "9"), Product.OPENSEARCH: ("2", "3")}
-NEEDED: Final = "Elasticsearch 8 or 9, or OpenSearch 2 or 3"
+NEEDED: Final = "Elasticsearch 8 or 9, or OpenSearch 2.4 or 3"
 # No quotes and no brackets in these: redaction would take what they hold for a value.
 WRONG_PRODUCT: Final = (
     "the server at ELASTIC_URL is neither Elasticsearch nor OpenSearch (no X-Elastic-Product header, and GET / names no"
@@ -41,23 +40,19 @@ SERVERLESS: Final = (
 )
 MAY_NOT_ASK: Final = (
     "403 at GET /: this user may not ask which product this is; nothing was written. Grant cluster:monitor/main, or set"
-    " ELASTIC_PRODUCT=opensearch"
+    " ELASTIC_PRODUCT=opensearch; for a domain of AWS check the credentials, ELASTIC_AWS_REGION and the clock"
 )
 NOT_ACCEPTED: Final = (
-    "401 at GET /: the credentials are not accepted. Check ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD,"
-    " or for a domain of AWS set ELASTIC_AWS_REGION"
+    "401 at GET /: the credentials are not accepted. Check ELASTIC_API_KEY, which OpenSearch knows from 3.7 on, or"
+    " ELASTIC_USERNAME and ELASTIC_PASSWORD, or for a domain of AWS set ELASTIC_AWS_REGION"
 )
-KEY_NOT_ACCEPTED: Final = (
-    "401 at GET /: OpenSearch does not accept ELASTIC_API_KEY. It has API keys from 3.7 on: before that use"
-    " ELASTIC_USERNAME and ELASTIC_PASSWORD instead"
-)
-_KEYS_FROM: Final = (3, 7)
 _OPENSEARCH_TAGLINE: Final = "The OpenSearch Project"
 _ELASTIC_TAGLINE: Final = "You Know, for Search"
 _VERSION: Final = re.compile(r"OpenSearch/(\d[\w.-]*)")
-_NUMBER: Final = re.compile(r"(\d+)\.(\d+)")
-_NO_POINTS_IN_TIME: Final = re.compile(r"(1|2\.[0-3])\.")
-_OLD_ELASTICSEARCH: Final = re.compile(r"[0-7]\.")
+_OLD: Final = {
+    Product.ELASTICSEARCH: re.compile(r"[0-7]\."),
+    Product.OPENSEARCH: re.compile(r"(1|2\.[0-3])\."),  # they have no points in time
+}
 # What a busy or broken server says: it tells nothing of the product, so the setting cannot decide either.
 _LATER: Final = (408, 413, 429)
 
@@ -71,16 +66,6 @@ class Server:
 
     def __str__(self) -> str:
         return f"{self.product.shown} {self.number}".rstrip()
-
-    @property
-    def supported(self) -> bool:
-        return not self.number or self.number.partition(".")[0] in MAJORS[self.product]
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether it knows API keys; one of unknown version may."""
-        found = _NUMBER.match(self.number)
-        return self.product is Product.ELASTICSEARCH or not found or (int(found[1]), int(found[2])) >= _KEYS_FROM
 
     @property
     def dialect(self) -> Dialect:
@@ -98,19 +83,16 @@ def by_header(headers: Mapping[str, str]) -> Server | None:
     return None
 
 
-def identify(
-    status: int, headers: Mapping[str, str], body: object, setting: Product | None = None, *, by_key: bool = False
-) -> Server | Failure:
-    """The server, from its reply to `GET /`; `setting` is ELASTIC_PRODUCT, `by_key` whether ELASTIC_API_KEY is sent. A
-    failure names the remedy and is never a document's fault."""
+def identify(status: int, headers: Mapping[str, str], body: object, setting: Product | None = None) -> Server | Failure:
+    """The server, from its reply to `GET /`; `setting` is ELASTIC_PRODUCT. A failure names the remedy and is never a
+    document's fault."""
     if str(headers.get("server", "")).startswith("aoss"):
         return whole(Reason.ES_CONFIG, SERVERLESS)
     if found := _found(headers, body):
-        return _checked(found, setting, by_key)
+        return _checked(found, setting)
     if status == 401:
-        is_plugin = "OpenSearch" in headers.get("www-authenticate", "")
-        return whole(Reason.ES_AUTH, KEY_NOT_ACCEPTED if by_key and is_plugin else NOT_ACCEPTED)
-    if status >= 500 or status in _LATER or (setting is None and by_aws(status, body)):
+        return whole(Reason.ES_AUTH, NOT_ACCEPTED)
+    if status >= 500 or status in _LATER:
         verdict = classify_request(status, body, headers)
         return verdict.alone if isinstance(verdict, Split) else verdict
     if setting is not None:
@@ -144,25 +126,16 @@ def _found(headers: Mapping[str, str], body: object) -> Server | None:
     if number == "7.10.2" and tagline.startswith(_OPENSEARCH_TAGLINE):
         return Server(Product.OPENSEARCH)
     # Before 7.14 it had no header that something could have removed.
-    is_old = tagline == _ELASTIC_TAGLINE and _OLD_ELASTICSEARCH.match(number)
+    is_old = tagline == _ELASTIC_TAGLINE and _OLD[Product.ELASTICSEARCH].match(number)
     return Server(Product.ELASTICSEARCH, number) if is_old else None
 
 
-def _checked(found: Server, setting: Product | None, by_key: bool) -> Server | Failure:
+def _checked(found: Server, setting: Product | None) -> Server | Failure:
     if setting is not None and found.product is not setting:
         text = f"ELASTIC_PRODUCT={setting}, and {found} answers at ELASTIC_URL; nothing was written. Correct either"
         return whole(Reason.ES_CONFIG, text)
-    if found.product is Product.ELASTICSEARCH and _OLD_ELASTICSEARCH.match(found.number):
+    if _OLD[found.product].match(found.number):
         return whole(Reason.ES_CONFIG, f"{found} is too old; nothing was written. Use {NEEDED}")
-    if found.product is Product.OPENSEARCH and _NO_POINTS_IN_TIME.match(found.number):
-        text = f"{found} is too old: it has no points in time; nothing was written. Use OpenSearch 2.4 or later"
-        return whole(Reason.ES_CONFIG, text)
-    if by_key and not found.has_keys:
-        text = (
-            f"{found} has no API keys, and ELASTIC_API_KEY is set; nothing was written. Use ELASTIC_USERNAME and"
-            " ELASTIC_PASSWORD, or OpenSearch 3.7 or newer"
-        )
-        return whole(Reason.ES_AUTH, text)
     return found
 
 

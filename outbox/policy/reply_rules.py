@@ -194,54 +194,15 @@ RULES: Final[tuple[Rule, ...]] = (
 BY_STATUS: Final[tuple[Rule, ...]] = (
     RULES[0],
     Rule(Reason.TOO_LARGE, "too large", "alone over http.max_content_length or a proxy's limit", statuses=(413,)),
-    auth("forbidden", "the server or a proxy forbids this request", statuses=(403,)),
+    auth(
+        "forbidden",
+        "the server or a proxy forbids this request; for a domain of AWS check the credentials, ELASTIC_AWS_REGION, its"
+        " access policy and the clock of this machine",
+        statuses=(403,),
+    ),
     Rule(Reason.ES_429, "throttled", "too many requests", statuses=(429,)),
     Rule(Reason.TIMEOUT, "request timeout", "the server or a proxy gave up waiting", statuses=(408,)),
     down("server away", "the server or a proxy has no answer now", statuses=(502, 503, 504), away=True),
-)
-# What the front of Amazon OpenSearch Service says as `message`, by AWS's documents: it was never asked. It quotes what
-# was signed, the session's token included, so it is not repeated.
-BY_AWS: Final[tuple[Rule, ...]] = (
-    auth(
-        "clock",
-        "AWS refuses the time of the signature: the clock of this machine is off by minutes. Synchronise it"
-        " (timedatectl, chronyc)",
-        statuses=(403,),
-        starts="Signature (expired|not yet current)",
-    ),
-    auth(
-        "signature",
-        "AWS calculated another signature: the secret key does not belong to the key id, or a proxy changes path, host"
-        " or body. Correct the credentials, and let ELASTIC_URL be the domain's own endpoint",
-        statuses=(403,),
-        starts="The request signature we calculated does not match",
-    ),
-    auth(
-        "region",
-        "the signature is for another region or service: correct ELASTIC_AWS_REGION or ELASTIC_AWS_SERVICE",
-        statuses=(403,),
-        starts="Credential should be scoped to",
-    ),
-    auth(
-        "AWS credentials",
-        "AWS does not know these credentials, or they have expired: renew them, and restart if they are in a file or in"
-        " the environment",
-        statuses=(403,),
-        starts="The security token included in the request is",
-    ),
-    auth(
-        "not signed",
-        "the domain takes signed requests only: set ELASTIC_AWS_REGION",
-        statuses=(403,),
-        starts="User: anonymous is not authorized|Missing Authentication Token",
-    ),
-    auth(
-        "access policy",
-        "AWS does not let this identity do this: allow es:ESHttpGet, ESHttpHead, ESHttpPost and ESHttpPut in its policy"
-        " or in the domain's",
-        statuses=(403,),
-        starts=r"User: \S+ is not authorized to perform",
-    ),
 )
 NO_TYPE: Final = down("server error", "the server failed and named no type of error", statuses=(500,))
 UNKNOWN: Final = Rule(Reason.UNKNOWN, "unknown", "no rule knows this: tried again up to the limit, and counted")

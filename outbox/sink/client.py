@@ -33,7 +33,6 @@ from outbox.sink.nodes import CONNECT_SECONDS, NodeHung, Nodes, OtherCluster
 ASK_SECONDS: Final = 5.0
 _READS: Final = ("GET", "HEAD")
 _BUSY: Final = (429, 502, 503, 504)
-_NAME: Final = "x-elastic-product"
 
 
 class NotAccepted(OutboxError):
@@ -104,7 +103,6 @@ class Credentials:
         self._file: Path | None = settings.api_key_file or settings.password_file
         self._stamp: tuple[int, int, int] | None = None  # unset: the file may have changed since the settings were read
         self._header = _authorization(settings, None)
-        self.by_key = settings.api_key is not None
 
     def header(self) -> str | None:
         """One `stat` per request (2 us). While the file cannot be read, the last secret is used."""
@@ -144,36 +142,29 @@ class Elastic:
     # How to speak to it. Before it has said anything: as to Elasticsearch, which is all that a read needs.
     dialect: product.Dialect = field(default=product.ELASTICSEARCH, init=False)
     _server: Server | None = field(default=None, init=False)
-    _naming: Mapping[str, str] | None = field(default=None, init=False)  # headers of a reply that named the product
-    _name: str | None = field(default=None, init=False)  # by its reply to `GET /`
-    _doubtful: bool = field(default=False, init=False)  # a reply came that the known product does not give
 
     def server(self, seconds: float | None = None) -> Server | Failure:
-        """What the server is: asked before the first write, and when a reply makes it doubtful. Keeps no failure."""
-        if self._server is not None and not self._doubtful:
-            return self._server
-        reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
+        """What the server is, asked before the first write. Keeps no failure."""
+        return self._server or self._identify(seconds)
+
+    def _identify(self, seconds: float | None) -> Server | Failure:
+        limit = min(seconds or ASK_SECONDS, ASK_SECONDS)
+        reply = self._exchange("GET", "/", seconds=limit)
         if isinstance(reply, NoReply):
             return reply.failure
-        headers = reply.headers if reply.status < 400 else self._permitted_headers(reply, seconds)
-        found = product.identify(reply.status, headers, reply.body, self.setting, by_key=self.credentials.by_key)
+        headers = self._permitted_headers(limit) if reply.status == 403 else reply.headers
+        found = product.identify(reply.status, headers, reply.body, self.setting)
         if isinstance(found, Failure):
             return found
         if self._server is not None and found.product is not self._server.product:
             return product.changed(self._server, found)
-        self._server, self.dialect, self._doubtful = found, found.dialect, False
-        self._name = headers.get(_NAME)
+        self._server, self.dialect = found, found.dialect
         return found
 
-    def _permitted_headers(self, refused: Reply, seconds: float | None) -> Mapping[str, str]:
-        """Elasticsearch leaves its name out of a refusal. Another reply may have named it (one of several nodes may be
-        busy). Who one is, every user and key may ask there."""
-        if self._server is None and self._naming is not None:
-            return self._naming
-        if refused.status != 403:
-            return refused.headers
-        reply = self._exchange("GET", "/_security/_authenticate", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
-        return reply.headers if isinstance(reply, Reply) and product.by_header(reply.headers) else refused.headers
+    def _permitted_headers(self, seconds: float) -> Mapping[str, str]:
+        """Elasticsearch leaves its name out of a refusal. Who one is, every user and key may ask there."""
+        reply = self._exchange("GET", "/_security/_authenticate", seconds=seconds)
+        return reply.headers if isinstance(reply, Reply) else {}
 
     @property
     def shown(self) -> str | None:
@@ -200,21 +191,10 @@ class Elastic:
         if method not in _READS and isinstance(unknown := self.server(seconds), Failure):
             return NoReply(unknown, sent=False, unidentified=True)
         reply = self._exchange(method, target, body, seconds)
-        if isinstance(reply, NoReply) or (
-            self._name and reply.headers.get(_NAME) == self._name and reply.status != 406
-        ):
-            return reply
-        named = product.by_header(reply.headers)
-        if self._server is None:
-            self._naming = reply.headers if named is not None else self._naming
-        elif named is not None and named.product is not self._server.product:
-            self._doubtful = True
-            if method not in _READS:  # done in another cluster is not done
-                return NoReply(product.changed(self._server, named), unidentified=True)
-        elif reply.status == 406:  # the other product does not know our content type: nothing was done
-            self._doubtful = True
-            if isinstance(unknown := self.server(seconds), Failure):
-                return NoReply(unknown, sent=False, unidentified=True)
+        # The other product does not know our content type: nothing was done.
+        is_strange = isinstance(reply, Reply) and reply.status == 406
+        if is_strange and isinstance(unknown := self._identify(seconds), Failure):
+            return NoReply(unknown, sent=False, unidentified=True)
         return reply
 
     def ask(self, method: str, target: str, body: Mapping[str, Any] | bytes | None = None) -> Reply:
@@ -261,7 +241,6 @@ class Elastic:
         return isinstance(self.node, Nodes) and self.node.watch.is_restless()
 
     def check_nodes(self) -> Iterator[Finding]:
-        """Where there are several: each of them asked, for people."""
         if isinstance(self.node, Nodes):
             yield from self.node.watch.check()
 
@@ -291,7 +270,7 @@ def _signer(settings: ElasticSettings) -> Sign | None:
         return None
     from outbox.sink.signing import AwsSigner  # noqa: PLC0415
 
-    return AwsSigner(settings.aws_region, settings.aws_service)
+    return AwsSigner(settings.aws_region)
 
 
 def _config(settings: ElasticSettings, url: str, lanes: int) -> NodeConfig:

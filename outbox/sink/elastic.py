@@ -387,9 +387,6 @@ class DocumentCounts:
                 del self._counts[next(iter(self._counts))]
             return count
 
-    def __len__(self) -> int:
-        return len(self._counts)
-
     def forget(self, action: BulkAction) -> None:
         with self._lock:
             self._counts.pop((action.index, action.id, action.version), None)

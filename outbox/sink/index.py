@@ -1,4 +1,4 @@
-"""Creates an index that is safe to project to, and reads the versions of documents. It writes no document."""
+"""Creates an index that is safe to project to. It writes no document."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,7 +12,6 @@ from outbox.sink.leftover import Leftover, leftover
 GC_DELETES: Final = "1h"
 # Above the templates that products install (at most 500), so that this one is used.
 TEMPLATE_PRIORITY: Final = 600
-_VERSIONS_PER_REQUEST: Final = 1000
 
 
 class IndexRefused(OutboxError):
@@ -65,16 +64,6 @@ class ElasticIndices:
             raise IndexExists(_why_not(names, kinds))
         for index in kinds:
             self._ask("DELETE", f"/{quoted(index)}")
-
-    def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
-        """The version of each (id, routing), None if there is no document. No source is transferred."""
-        found: list[int | None] = []
-        for start in range(0, len(ids), _VERSIONS_PER_REQUEST):
-            portion = ids[start : start + _VERSIONS_PER_REQUEST]
-            docs = [{"_id": name, **({"routing": routing} if routing else {})} for name, routing in portion]
-            reply = self._ask("POST", f"/{quoted(index)}/_mget?_source=false", {"docs": docs})
-            found.extend(doc.get("_version") if doc.get("found") else None for doc in reply["docs"])
-        return found
 
 
 def _why_not(names: Sequence[str], kinds: Mapping[str, Leftover]) -> str:

@@ -20,7 +20,7 @@ from elastic_transport._node import NodeApiResponse
 
 from outbox.facts import Announce, NodeBack, NodeLeftOut, silent
 from outbox.policy.nodes import RoundRobin
-from outbox.policy.redact import redact, summary
+from outbox.policy.redact import summary
 from outbox.ports import Clock, Finding, Level
 from outbox.sink.exchange import DeadlineNode, NotSigned
 
@@ -28,7 +28,6 @@ ASK_SECONDS: Final = 5.0
 LEAST_SECONDS: Final = 0.05  # less than this is not worth a request
 # The key may not ask, or the node is busy. With any other refusal of `GET /` it is no search node.
 _SAY_NOTHING: Final = (401, 403, 429)
-_SENTENCE_BYTES: Final = 200
 
 
 class NodeWatch:
@@ -131,13 +130,9 @@ class NodeWatch:
                 yield Finding("node", Level.OK, f"{name} is in use")
         if differ := self.mixed():
             yield Finding("nodes", Level.BAD, differ, "Name the nodes of one cluster in ELASTIC_URL.")
-        elif unknown := self._not_compared():
-            remedy = "Grant cluster:monitor/main (Elasticsearch: monitor), or check that they are of one cluster."
-            yield Finding("nodes", Level.UNKNOWN, unknown, remedy)
 
     @property
     def shown(self) -> str:
-        """Every node as it is now, without a question."""
         states = ("left out" if self.is_left_out(place) else "in use" for place in range(len(self.nodes)))
         return ", ".join(f"{name} {state}" for name, state in zip(self._names, states, strict=True))
 
@@ -191,16 +186,6 @@ class NodeWatch:
                 return f"ELASTIC_URL names nodes of different clusters: {said}"
         return ""
 
-    def _not_compared(self) -> str:
-        with self._lock:
-            clusters = {place: self._clusters.get(place) for place in range(len(self.nodes))}
-        used = [place for place in clusters if not self.is_left_out(place)]
-        kinds = {None if (found := clusters[place]) is None else found.by_index for place in used}
-        if len(used) < 2 or (len(kinds) == 1 and None not in kinds):
-            return ""
-        said = ", ".join(self._names[place] for place in used)
-        return f"whether {said} are of one cluster is not known: GET / does not say it, and no target can be compared"
-
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
@@ -210,18 +195,12 @@ class _Cluster:
     by_index: bool = False
 
 
-def _sentence(reply: NodeApiResponse) -> str:
-    """What a plugin says in plain text, such as `OpenSearch Security not initialized.`; not a proxy's page."""
-    text = bytes(reply.body or b"")[:_SENTENCE_BYTES].decode(errors="replace").strip()
-    return "" if not text or text.startswith(("{", "[", "<")) or "\n" in text else f": {redact(text)}"
-
-
 def _read(reply: NodeApiResponse) -> tuple[str, _Cluster | None]:
     """Why this is no node to use, and its cluster; neither where it does not say."""
     if reply.meta.status in _SAY_NOTHING:
         return "", None
     if reply.meta.status != 200:
-        return f"its reply is {reply.meta.status}{_sentence(reply)}", None
+        return f"its reply is {reply.meta.status}", None
     about = _parsed(reply)
     cluster = about.get("cluster_uuid") if isinstance(about, dict) else None
     if not isinstance(cluster, str):

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from outbox.policy.classify import by_aws
+from outbox.errors import ElasticsearchDown
+from outbox.policy.document import Address
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.product import NEEDED, Server
+from outbox.policy.product import Server
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, NoReply, Reply
-from outbox.sink.index import ElasticIndices
+from outbox.sink.documents import versions
 
 _REMEDIES = {
     Reason.ES_AUTH: "Correct the credentials, or grant what is missing (docs/security.md).",
@@ -19,7 +20,6 @@ _REMEDIES = {
 class ElasticServerCheck:
     def __init__(self, elastic: Elastic, document_id: Callable[[str, str], str]) -> None:
         self._elastic = elastic
-        self._indices = ElasticIndices(elastic)
         self._document_id = document_id
 
     def require(self) -> Finding:
@@ -40,32 +40,27 @@ class ElasticServerCheck:
         return _finding(reply, self._elastic.server())
 
     def versions(self, index: str, entities: Sequence[Mapping[str, Any]]) -> list[int | None]:
-        ids = [(self._document_id(row["entity_type"], row["entity_id"]), row["routing"]) for row in entities]
-        return list(self._indices.versions(index, ids))
+        """Raises ElasticsearchDown."""
+        asked = [
+            Address(index, self._document_id(row["entity_type"], row["entity_id"]), row["routing"]) for row in entities
+        ]
+        if (found := versions(self._elastic, asked)) is None:
+            raise ElasticsearchDown("it does not say the versions of documents")
+        return found
 
 
 def _finding(reply: Reply, known: Server | Failure) -> Finding:
     if isinstance(known, Failure):
         remedy = _REMEDIES.get(known.reason, "Events wait as OUTBOX_OUTAGE_POLICY says.")
-        if (known.detail or {}).get("rule") == "security not ready":
-            remedy = (
-                "Wait for its start, or run securityadmin on the cluster once. Events wait, and no attempt is spent."
-            )
         return Finding("elasticsearch", Level.BAD, known.error, remedy)
     if reply.status == 401:
         detail = "its reply is 401: the credentials are not accepted"
         remedy = "Set ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD, or ELASTIC_AWS_REGION."
         return Finding("elasticsearch", Level.BAD, detail, remedy)
     about = reply.body if isinstance(reply.body, dict) else {}
-    if refused := by_aws(reply.status, about):
-        return Finding(
-            "elasticsearch", Level.BAD, f"its reply is {reply.status}: {refused.why}", _REMEDIES[Reason.ES_AUTH]
-        )
     if reply.status == 403:
         remedy = "Writing works without it; grant cluster:monitor/main to see the version here."
         detail = f"{known}{'' if known.number else ' of unknown version'}; GET / is not permitted"
         return Finding("elasticsearch", Level.WARN, detail, remedy)
     detail = f"{known}{'' if known.number else ' of unknown version'}, cluster {about.get('cluster_name', 'unknown')}"
-    if not known.supported:
-        return Finding("elasticsearch", Level.BAD, detail, f"{NEEDED} is needed.")
     return Finding("elasticsearch", Level.OK, detail)

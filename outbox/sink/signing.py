@@ -17,6 +17,7 @@ from outbox.sink.exchange import NotSigned
 
 # A proxy may change any other header on the way.
 _SIGNED: Final = ("content-type",)
+SERVICE: Final = "es"
 _PORTS: Final = {"http": 80, "https": 443}
 # Of a role's credentials, which are asked for over the network: botocore would wait for minutes, and the request's
 # deadline goes on meanwhile.
@@ -33,11 +34,10 @@ UNUSABLE: Final = (
 class AwsSigner:
     """Safe for several lanes. Renews temporary credentials before they expire; keys in a file are read once."""
 
-    def __init__(self, region: str, service: str) -> None:
+    def __init__(self, region: str) -> None:
         # At debug level botocore logs what it signs, the session's token included.
         logging.getLogger("botocore").setLevel(logging.WARNING)
         self._region = region
-        self._service = service
         self._session: Any = Session()
         self._session.set_default_client_config(_PATIENCE)
         self._lock = threading.Lock()  # botocore locks a renewal, and not the search before it
@@ -49,7 +49,7 @@ class AwsSigner:
         # Decoded here, so that botocore encodes all of it. AWS does, and a raw `*` or `,` would be another signature.
         parameters = parse_qsl(query, keep_blank_values=True)
         request = AWSRequest(method, address, {"host": _host(address), **signed}, body, parameters)
-        SigV4Auth(self._credentials(), self._service, self._region).add_auth(request)
+        SigV4Auth(self._credentials(), SERVICE, self._region).add_auth(request)
         return dict(request.headers.items())
 
     def _credentials(self) -> Any:

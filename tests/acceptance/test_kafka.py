@@ -103,6 +103,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_every_poison_record_is_stored
     assert outbox("audit", "verify").code == 0
 
 
+@pytest.mark.release("test_membership.py and test_stream.py show what a lost partition may do")
 def test_a_worker_that_was_frozen_past_its_session_commits_nothing_stale(ground: Ground) -> None:
     first = ground.start()
     first.wait_for_fact("stream.assigned")
@@ -129,6 +130,7 @@ def test_a_worker_that_was_frozen_past_its_session_commits_nothing_stale(ground:
     assert {version for version, _ in ground.documents().values()} == {3}
 
 
+@pytest.mark.release("test_stream_rows.py shows it without processes")
 def test_a_deleted_document_stays_away_after_a_replay_and_after_the_offsets_are_at_the_beginning(
     ground: Ground, connection: psycopg.Connection, outbox: Outbox
 ) -> None:
@@ -157,6 +159,7 @@ def test_a_deleted_document_stays_away_after_a_replay_and_after_the_offsets_are_
     assert statuses(connection) == {"done": 2}
 
 
+@pytest.mark.release("unit/kafka/test_events.py has the same story")
 def test_without_postgresql_clean_records_go_on_and_the_first_exception_stops_its_partition(
     ground: Ground, database: str, connection: psycopg.Connection
 ) -> None:
@@ -181,33 +184,6 @@ def test_without_postgresql_clean_records_go_on_and_the_first_exception_stops_it
         ground.finish(daemon)
         assert {"below", "above"} <= set(ground.documents())
         assert statuses(connection) == {"failed": 1}
-        assert daemon.terminate() == 0
-
-
-VIEW = """
-create table articles (id text primary key, v bigint not null);
-create view search_documents as
-    select 'article'::text as entity_type, id as entity_id, json_build_object('v', v) as document from articles;
-"""
-
-
-def test_refreshes_that_meet_postgresql_while_it_is_down_are_done_when_it_is_back(
-    ground: Ground, database: str, connection: psycopg.Connection
-) -> None:
-    connection.execute(VIEW.encode())
-    with Proxy.to(database) as proxy:
-        daemon = ground.start(DATABASE_URL=proxy.url(database), OUTBOX_CONCURRENCY="2")
-        daemon.wait_for_fact("stream.assigned")
-        ground.put(an_event_record("before", 1, "refresh"))
-        ground.finish(daemon)
-        proxy.cut()
-        daemon.wait_for_fact("database.lost")
-        connection.execute("insert into articles select n::text, n from generate_series(1, 40) n")
-        ground.put(*(an_event_record(str(n), n, "refresh") for n in range(1, 41)))
-        daemon.wait_for_fact("batch.no_progress", reason="database")
-        proxy.heal()
-        ground.finish(daemon)
-        assert set(ground.documents()) == {str(n) for n in range(1, 41)}
         assert daemon.terminate() == 0
 
 
@@ -240,6 +216,7 @@ def test_what_waits_shows_everywhere_and_a_stopped_worker_leaves_the_group(groun
     assert other.terminate() == 0
 
 
+@pytest.mark.release("unit/kafka has its parts: begun, events, membership")
 def test_records_with_which_workers_end_again_and_again_become_rows_that_are_tried_apart(
     ground: Ground, connection: psycopg.Connection, servers: dict[str, str | None]
 ) -> None:
@@ -265,6 +242,7 @@ def test_records_with_which_workers_end_again_and_again_become_rows_that_are_tri
     assert set(ground.documents()) == {str(n) for n in range(60)}
 
 
+@pytest.mark.release("test_stream_rows.py has the refusal")
 def test_a_second_projection_on_one_database_does_not_start_and_takes_nothing_from_the_first(
     ground: Ground, absent_index: str, connection: psycopg.Connection
 ) -> None:
@@ -287,21 +265,7 @@ def test_a_second_projection_on_one_database_does_not_start_and_takes_nothing_fr
     ground.start(**other).wait_for_fact("stream.assigned")
 
 
-def test_a_worker_of_the_table_with_another_index_does_not_start_beside_one_that_lives(
-    start_daemon: StartProcess, absent_index: str, index: str
-) -> None:
-    first = start_daemon(OUTBOX_HEARTBEAT_SECONDS="1")
-    first.wait_for_fact("worker.started")
-    second = start_daemon(ELASTIC_INDEX=absent_index)
-    assert second.wait() == 78, second.output
-    assert f"to {index}, and this one to {absent_index}" in second.output
-    assert first.terminate() == 0
-    third = start_daemon(ELASTIC_INDEX=absent_index)
-    third.wait_for_fact("worker.started")
-    third.kill()
-    start_daemon().wait_for_fact("worker.started")
-
-
+@pytest.mark.release("unit/kafka/test_events.py has the limit")
 def test_a_mapping_that_refuses_everything_leaves_the_topic_in_kafka(
     ground: Ground, connection: psycopg.Connection, outbox: Outbox
 ) -> None:

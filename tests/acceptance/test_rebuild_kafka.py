@@ -10,7 +10,7 @@ from outbox.config import load_settings
 from outbox.kafka.connector import configuration
 from outbox.kafka.connector_settings import connector_plan
 from outbox.store.schema.migrate import migrate
-from tests.fixtures.bustle import REBUILD_STEPS, Shop, bustling, kill_at, mapping, open_shop
+from tests.fixtures.bustle import Shop, bustling, kill_at, mapping, open_shop
 from tests.fixtures.connect import Capture, debezium_source
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.processes import StartProcess
@@ -82,27 +82,5 @@ def test_a_rebuild_and_a_worker_are_killed_while_records_stream_and_nothing_diff
         assert resumed.code == 0, resumed
     assert shop.behind() == [f"{shop.alias}-v2"]
     assert changes.made > 0
-    assert (reader.errors, reader.least >= SIZE) == ([], True)
-    is_right(shop)
-
-
-@pytest.mark.long
-def test_kill_9_at_each_step_beside_kills_of_workers_while_records_stream(shop: Shop, mapping: str) -> None:
-    with bustling(shop, RATE) as (changes, reader):
-        for number, step in enumerate(REBUILD_STEPS * 3, 2):
-            rebuild = shop.start_rebuild("--mapping", mapping, "--yes", "--rate", "500")
-            if number % 2:
-                kill_a_worker(shop)
-            kill_at(shop, rebuild, step)
-            if not number % 2:
-                kill_a_worker(shop)
-            resumed = shop.outbox("rebuild", "--resume", "--yes", "--rate", "0", within=600)
-            assert resumed.code == 0, (step, resumed)
-            assert shop.behind() == [f"{shop.alias}-v{number}"]
-            finished = shop.outbox("rebuild", "--finish", "--yes", within=600)
-            assert finished.code == 0, finished
-    print(
-        f"{3 * len(REBUILD_STEPS)} kills of each; {changes.made:,} changes; never fewer than {reader.least:,} documents"
-    )
     assert (reader.errors, reader.least >= SIZE) == ([], True)
     is_right(shop)

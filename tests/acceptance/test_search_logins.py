@@ -136,22 +136,6 @@ def test_a_key_is_rotated_without_a_restart_and_without_a_pause(
     assert daemon.terminate() == 0
 
 
-def test_a_revoked_key_pauses_in_the_middle_of_the_work(
-    start: Start, connection: psycopg.Connection[Any], logins: Logins, target: str, secret_file: Path
-) -> None:
-    login = logins.daemon(target)
-    daemon = start(login)
-    enqueue(connection, "1")
-    daemon.wait_until(lambda: statuses(connection) == {"done": 1}, "an event")
-    logins.revoke(login)
-    enqueue(connection, "2")
-    daemon.wait_for_fact("sink.paused", reason="es_auth")
-    daemon.wait_until(lambda: statuses(connection) == {"done": 1, "pending": 1}, "the event back in the queue")
-    replace(secret_file, logins.renewed(login, target).secret)
-    daemon.wait_until(lambda: statuses(connection) == {"done": 2}, "the event")
-    assert daemon.terminate() == 0
-
-
 def test_a_missing_target_with_the_documented_key_pauses_and_no_index_appears(
     start: Start, connection: psycopg.Connection[Any], logins: Logins, target: str
 ) -> None:

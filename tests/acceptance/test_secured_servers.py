@@ -1,9 +1,7 @@
 """Real servers with security on: TLS by a private authority to both. Their logins are in test_search_logins.py."""
 
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import psycopg
@@ -14,10 +12,9 @@ from outbox.embedded import EmbeddedPostgres
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import call
 from tests.fixtures.failures import statuses
-from tests.fixtures.logins import Keys, enqueue, made_target, unspent
+from tests.fixtures.logins import Keys, enqueue, made_target
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.processes import StartProcess
-from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.secured import Authority, SecuredElastic, secured_postgres_server
 
 pytestmark = pytest.mark.slow
@@ -33,48 +30,6 @@ def target(secured_elastic: SecuredElastic) -> Iterator[str]:
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
     return tmp_path / "key"
-
-
-@pytest.mark.release("a secured Elasticsearch takes a minute to start; test_bulk_tls.py has TLS without one")
-def test_an_elasticsearch_of_another_authority_gets_not_a_byte(
-    start_daemon: StartProcess,
-    connection: psycopg.Connection[Any],
-    secured_elastic: SecuredElastic,
-    target: str,
-    tmp_path: Path,
-) -> None:
-    stranger = Authority.made(tmp_path / "stranger", "somebody else")
-    enqueue(connection, "1")
-    daemon = start_daemon(
-        ELASTIC_URL=secured_elastic.url, ELASTIC_CA_CERTS=str(stranger.certificate), ELASTIC_INDEX=target
-    )
-    told = daemon.wait_for_fact("sink.paused", reason="es_config")
-    assert "ELASTIC_CA_CERTS" in str(told)
-    daemon.wait_until(lambda: unspent(connection), "the event back in the queue")
-    assert daemon.terminate() == 0
-
-
-@pytest.mark.release("a secured Elasticsearch takes a minute to start; test_bulk_tls.py has TLS without one")
-def test_an_elasticsearch_with_a_certificate_for_another_name_is_sent_nothing(
-    start_daemon: StartProcess, connection: psycopg.Connection[Any], authority: Authority, key_file: Path
-) -> None:
-    files = authority.issue("another-elasticsearch", "DNS:elsewhere.example")
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(files.certificate, files.key)
-    key_file.write_text("bm90LWE6a2V5LWF0LWFsbA==")
-    enqueue(connection, "1")
-    with scripted(lambda _: answer(500), tls=tls) as server:
-        daemon = start_daemon(
-            ELASTIC_URL=server.url,
-            ELASTIC_CA_CERTS=str(authority.certificate),
-            ELASTIC_INDEX="things",
-            ELASTIC_API_KEY_FILE=str(key_file),
-        )
-        told = daemon.wait_for_fact("sink.paused", reason="es_config")
-        assert "ELASTIC_URL" in str(told)
-        daemon.wait_until(lambda: unspent(connection), "the event back in the queue")
-        assert daemon.terminate() == 0
-    assert server.requests == [], "neither the key nor a document was sent"
 
 
 # PostgreSQL
@@ -138,10 +93,3 @@ def test_a_certificate_for_another_name_is_refused(authority: Authority) -> None
         called = call("status", env=env)
     assert called.code == 75
     assert "does not match host name" in called.err
-
-
-def test_a_postgres_without_tls_is_refused_where_tls_is_asked_for(postgres_url: str, authority: Authority) -> None:
-    url = with_words(postgres_url, f"sslmode=verify-full&sslrootcert={quote(str(authority.certificate))}")
-    called = call("status", env={"DATABASE_URL": url})
-    assert called.code == 75
-    assert "server does not support SSL" in called.err

@@ -8,11 +8,12 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.facts import BulkSent, Fact
+from outbox.policy.document import Address
 from outbox.policy.outcome import MISSING, WRITTEN, Failure, Reason
 from outbox.policy.product import Server
 from outbox.ports import BulkAction
+from outbox.sink.documents import versions
 from outbox.sink.elastic import ElasticSink
-from outbox.sink.index import ElasticIndices
 from tests.fixtures.sinks import elastic_sink, is_opensearch
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
@@ -64,13 +65,14 @@ def test_routing_reaches_the_shard_and_a_delete_with_the_same_one_finds_its_docu
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 5, "number_of_replicas": 0})
     names = [f"d{n}" for n in range(20)]
-    sink.write([BulkAction(absent_index, name, 1, "here", b"{}") for name in names], 30.0)
-    read = ElasticIndices(sink.elastic).versions(absent_index, [(name, "here") for name in names])
-    assert read == [1] * 20
+    written = sink.write([BulkAction(absent_index, name, 1, "here", b"{}") for name in names], 30.0)
+    assert set(written.outcomes) == {WRITTEN}
+    places = [Address(absent_index, name, "here") for name in names]
+    assert versions(sink.elastic, places) == [1] * 20
     without = sink.write([BulkAction(absent_index, name, 2, None, None) for name in names], 30.0)
     assert MISSING in without.outcomes, "another shard does not have it"
     sink.write([BulkAction(absent_index, name, 3, "here", None) for name in names], 30.0)
-    assert ElasticIndices(sink.elastic).versions(absent_index, [(name, "here") for name in names]) == [None] * 20
+    assert versions(sink.elastic, places) == [None] * 20
 
 
 def test_a_batch_goes_in_portions_of_bounded_bytes_and_items(
@@ -123,17 +125,3 @@ def test_several_indices_in_one_batch_are_written_each_by_itself(
     actions = [BulkAction(index if n % 2 else absent_index, f"d{n}", 1, None, b"{}") for n in range(10)]
     assert list(sink.write(actions, 30.0).outcomes) == [WRITTEN] * 10
     assert {fact.target for fact in facts if isinstance(fact, BulkSent)} == {index, absent_index}
-
-
-def test_more_lanes_than_connections_wait_for_one_and_write_everything(sink: ElasticSink, index: str) -> None:
-    def lane(number: int) -> set[object]:
-        batches = ([BulkAction(index, f"{number}-{n}-{m}", 1, None, b"{}") for m in range(50)] for n in range(10))
-        return {outcome for batch in batches for outcome in sink.write(batch, 30.0).outcomes}
-
-    with ThreadPoolExecutor(6) as lanes:
-        assert list(lanes.map(lane, range(6))) == [{WRITTEN}] * 6
-
-
-def test_nothing_to_write_is_written_without_a_request(sink: ElasticSink, facts: list[Fact]) -> None:
-    assert list(sink.write([], 30.0).outcomes) == []
-    assert facts == []

@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,14 +91,6 @@ def test_a_reply_that_does_not_say_what_became_of_the_documents_is_tried_again(w
     assert {fact.result for fact in facts if isinstance(fact, BulkSent)} <= {"unknown", "refused"}
 
 
-def test_an_item_without_a_status_is_unknown_and_the_others_are_believed() -> None:
-    with scripted(lambda _: items(OK, '{"index":{}}', GONE)) as server, elastic_sink(server.url) as sink:
-        first, second, _ = sink.write(ACTIONS, 5.0).outcomes
-    assert first == WRITTEN
-    assert isinstance(second, Failure)
-    assert second.reason is Reason.ES_5XX
-
-
 @pytest.mark.parametrize(
     ("said", "seconds"), [("120", 120.0), ("Mon, 16 Nov 2026 12:00:00 GMT", 0.0), ("soon", 0.0), ("9" * 30, 43_200.0)]
 )
@@ -152,44 +143,6 @@ def test_a_server_that_never_answers_is_down_and_nothing_is_split() -> None:
     assert all(isinstance(outcome, Failure) and outcome.whole for outcome in report.outcomes)
 
 
-def test_nobody_at_the_address_is_connect_and_away() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with elastic_sink(f"http://127.0.0.1:{port}") as sink:
-        report = sink.write(ACTIONS, 5.0)
-        failure = sink.probe("things")
-    transient(report, Reason.CONNECT)
-    assert report.unreachable is not None
-    assert failure is not None
-    assert failure.reason is Reason.CONNECT
-    assert failure.error == f"no connection to 127.0.0.1:{port}: Connection refused"
-
-
-@pytest.mark.parametrize(
-    ("reply", "told"),
-    [(b"", "Remote end closed connection without response"), (b"s3cr3t\r\n\r\n", "what came is no HTTP reply")],
-)
-def test_a_broken_connection_is_described_in_words(reply: bytes, told: str) -> None:
-    with scripted(lambda _: reply, lambda _: reply) as server, elastic_sink(server.url) as sink:
-        failure = sink.probe("things")
-    assert failure is not None
-    assert failure.error == f"the connection broke: {told}"
-
-
-def test_a_server_that_dies_in_mid_work_leaves_no_row_at_fault() -> None:
-    """The bulk's connection breaks and the probe after it gets no answer either: the whole batch waits."""
-    with scripted(lambda _: b"", lambda request: b"" if request.method == "HEAD" else known()) as server:
-        with elastic_sink(server.url) as sink:
-            report = sink.write(ACTIONS, 5.0)
-        assert len(server.bulks) == 1
-    transient(report, Reason.CONNECT)
-    assert report.unreachable is not None
-
-
-def known() -> bytes:
-    return answer(200, b'{"things":{"aliases":{}}}')
-
-
 def test_a_reset_while_the_server_still_answers_is_split_down_to_the_document_that_breaks_it() -> None:
     def reply(request: Request) -> Answer:
         lines = request.body.count(b"\n")
@@ -238,15 +191,6 @@ def test_a_refusal_of_the_whole_request_is_systemic_and_spends_nothing(
         assert (outcome.reason, outcome.failure_class) == (reason, FailureClass.SYSTEMIC)
 
 
-def test_an_item_without_the_right_is_systemic() -> None:
-    denied = '{"index":{"status":403,"error":{"type":"security_exception","reason":"action is unauthorized"}}}'
-    with scripted(lambda _: items(denied, denied, GONE)) as server, elastic_sink(server.url) as sink:
-        first, _, third = sink.write(ACTIONS, 5.0).outcomes
-    assert isinstance(first, Failure)
-    assert first.reason is Reason.ES_AUTH
-    assert not isinstance(third, Failure)
-
-
 def test_an_answer_that_no_rule_knows_is_tried_again_and_announced() -> None:
     facts: list[Fact] = []
     strange = '{"index":{"status":400,"error":{"type":"brand_new_exception","reason":"x"}}}'
@@ -256,19 +200,6 @@ def test_an_answer_that_no_rule_knows_is_tried_again_and_announced() -> None:
     assert (first.reason, first.failure_class) == (Reason.UNKNOWN, FailureClass.TRANSIENT)
     assert second == WRITTEN
     assert Unclassified(400, "brand_new_exception") in facts
-
-
-def test_a_throttled_request_is_pressure_and_the_next_portion_is_still_tried() -> None:
-    replies = iter([answer(429, b'{"error":{"type":"es_rejected_execution_exception"}}'), items(OK), items(GONE)])
-    with scripted(lambda _: next(replies)) as server, elastic_sink(server.url, batch_items=lambda: 1) as sink:
-        report = sink.write(ACTIONS, 5.0)
-    first, second, third = report.outcomes
-    assert isinstance(first, Failure)
-    assert (first.reason, first.whole) == (Reason.ES_429, True)
-    assert second == WRITTEN
-    assert not isinstance(third, Failure)
-    assert report.pressure
-    assert report.unreachable is None
 
 
 @pytest.mark.parametrize(("size", "reason"), [(2000, Reason.TOO_LARGE), (10, Reason.ES_429)])

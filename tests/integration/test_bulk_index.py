@@ -6,14 +6,14 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.config import ElasticSettings
-from outbox.errors import ElasticsearchDown, OutboxError, WrongProduct
+from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.facts import Fact, SinkIdentified, Warned
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction, Finding, Level
 from outbox.sink.client import connect
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
-from outbox.sink.index_check import TargetCheck, seconds
+from outbox.sink.index_check import TargetCheck
 from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.sinks import elastic_sink
 
@@ -103,28 +103,10 @@ def test_the_daemon_warns_at_start_about_forgotten_deletes_and_guessed_mappings(
     assert [type(fact) for fact in facts] == [SinkIdentified]
 
 
-def test_versions_are_read_in_portions_without_sources(sink: ElasticSink, indices: ElasticIndices, index: str) -> None:
-    sink.write([BulkAction(index, f"d{n}", n + 1, None, b"{}") for n in range(0, 2500, 2)], 30.0)
-    found = indices.versions(index, [(f"d{n}", None) for n in range(2500)])
-    assert found == [n + 1 if n % 2 == 0 else None for n in range(2500)]
-
-
 def test_a_server_that_is_down_or_another_product_is_said_as_such() -> None:
     away = connect(ElasticSettings(url="http://127.0.0.1:9"))
     with pytest.raises(ElasticsearchDown):
         ElasticIndices(away).create("things")
     assert not TargetCheck(away, ElasticSink(away).targets).warn(["things"], lambda _: None)
     with scripted(lambda _: b"", lambda _: answer(200, b"{}", headers="")) as server, pytest.raises(WrongProduct):
-        ElasticIndices(connect(ElasticSettings(url=server.url))).versions("things", [("a", None)])
-
-
-def test_a_refusal_keeps_the_reason_and_loses_the_values(indices: ElasticIndices, absent_index: str) -> None:
-    with pytest.raises(OutboxError, match="number_of_shards"):
-        indices.create(absent_index, settings={"number_of_shards": "many"})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("60s", 60), ("1h", 3600), ("2d", 172800), ("500ms", 0.5), ("-1", -0.001), ("x", 0)]
-)
-def test_elasticsearchs_times_are_read(text: str, expected: float) -> None:
-    assert seconds(text) == pytest.approx(expected)
+        ElasticIndices(connect(ElasticSettings(url=server.url))).create("things")

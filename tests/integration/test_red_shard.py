@@ -1,9 +1,6 @@
 """One shard of the real search server is down: what belongs to it waits, everything else goes on."""
 
-import re
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -12,9 +9,7 @@ from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import Failure, Written
 from outbox.policy.settle import RetryPolicy
 from outbox.ports import BulkAction
-from outbox.sink import elastic
-from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS
-from outbox.sink.client import Elastic
+from outbox.sink.bulk import SHARD_WAIT_SECONDS
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
@@ -78,61 +73,3 @@ def test_a_shard_that_is_known_to_be_down_keeps_nobody_waiting(
             assert [type(outcome) for outcome in report.outcomes] == [Failure, Written]
         assert sink.shard_wait_seconds("another") == SHARD_WAIT_SECONDS
     assert took[0] > SHARD_WAIT_SECONDS / 2 > took[1], "Elasticsearch's timer may end a little early"
-
-
-def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_down(
-    es: Elasticsearch, elastic_url: str, half_red_index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Elasticsearch has one limit for both: a millisecond, which a master seldom keeps, stands for a busy one. If its
-    timers are later than its master, it is asked for other fields."""
-    monkeypatch.setattr(elastic, "AWAY_WAIT_SECONDS", 0.001)
-    away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
-    sent: list[bytes] = []
-    call = Elastic.call
-
-    def noted(self: Elastic, method: str, path: str, body: bytes | None = None, **named: Any) -> Any:
-        sent.append(body or b"")
-        return call(self, method, path, body, **named)
-
-    def times_sent(id: str) -> int:
-        return sum(f'"_id":"{id}"'.encode() in body for body in sent)
-
-    monkeypatch.setattr(Elastic, "call", noted)
-    again: list[str] = []
-    with elastic_sink(elastic_url) as sink:
-        sink.met_away(half_red_index)
-        for turn in range(30):
-            ids = [f"{turn}-{n}" for n in range(21)]
-            bodies = [(away, b"{}"), *((there, b'{"field_%d_%d": 1}' % (turn, n)) for n in range(20))]
-            actions = [BulkAction(half_red_index, id, 1, *rest) for id, rest in zip(ids, bodies, strict=True)]
-            outcomes = sink.write(actions, 20.0).outcomes
-            assert isinstance(outcomes[0], Failure)
-            assert [outcome for outcome in outcomes[1:] if not isinstance(outcome, Written)] == []
-            assert times_sent(ids[0]) == 1, "the document of the shard that is away was sent again"
-            again = [id for id in ids[1:] if times_sent(id) > 1]
-            if again:
-                break
-    assert again, "a millisecond was enough for all: nothing is shown"
-
-
-def test_one_lane_meets_a_shard_that_is_down_and_the_other_goes_on(
-    es: Elasticsearch, elastic_url: str, half_red_index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody knows of it yet, and both send an event of it within the same moment."""
-    paths: list[str] = []
-    call = Elastic.call
-
-    def noted(self: Elastic, method: str, path: str, *rest: Any, **named: Any) -> Any:
-        paths.append(path)
-        return call(self, method, path, *rest, **named)
-
-    away = routing_of(es, half_red_index, red=True)
-    with elastic_sink(elastic_url) as sink, ThreadPoolExecutor(1) as lane:
-        sink.probe(half_red_index)
-        monkeypatch.setattr(Elastic, "call", noted)
-        first = lane.submit(sink.write, [BulkAction(half_red_index, "a", 1, away, b"{}")], 20.0)
-        eventually(lambda: sink.shard_wait_seconds(half_red_index) == AWAY_WAIT_SECONDS, what="a slow request")
-        second = sink.write([BulkAction(half_red_index, "b", 1, away, b"{}")], 20.0)
-        assert isinstance(first.result().outcomes[0], Failure)
-    assert isinstance(second.outcomes[0], Failure)
-    assert [re.findall(r"timeout=(\d+)ms", path) for path in paths if "_bulk" in path] == [["3000"], ["100"]]

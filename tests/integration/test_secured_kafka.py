@@ -37,6 +37,9 @@ from tests.fixtures.streaming import an_event_record, joined
 from tests.fixtures.waiting import eventually
 from tests.unit.kafka.test_events import MemoryRecords
 
+pytestmark = pytest.mark.release(
+    "a secured broker takes forty seconds; what the client is told is in tests/unit/kafka/test_connection.py"
+)
 USER, PASSWORD = "projector", "canary-of-kafka"
 OTHERS = ("console", "doctor")
 LITERAL = ResourcePatternType.LITERAL
@@ -130,9 +133,6 @@ BY_TOKEN = {
 }
 
 
-@pytest.mark.release(
-    "a secured broker takes forty seconds; what the client is told is in tests/unit/kafka/test_connection.py"
-)
 @pytest.mark.parametrize("login", [{"sasl_mechanism": "SCRAM-SHA-512"}, {"sasl_mechanism": "PLAIN"}, BY_TOKEN])
 def test_records_are_read_and_committed_over_tls_with_a_login(
     secured: Secured, topic: str, login: dict[str, Any]
@@ -201,7 +201,6 @@ def kind_of(name: str) -> ResourceType:
     return ResourceType.BROKER if name == "cluster" else ResourceType[name.upper()]
 
 
-@pytest.mark.release("with `consumer` each right is taken away in turn, which takes minutes", keep=("classic",))
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_the_rights_of_the_page_are_enough_and_each_is_needed(secured: Secured, topic: str, protocol: str) -> None:
     """The projector reads and commits, the console shows, doctor checks all; a right that is taken away is named."""
@@ -244,7 +243,7 @@ def said_without(who: str, as_user: dict[str, KafkaSettings]) -> str:
 
 
 def said_by_doctor(settings: KafkaSettings) -> list[str]:
-    found = StreamExam(KafkaOffsets(settings), 1, set, lambda: 100).examine()
+    found = StreamExam(KafkaOffsets(settings), set, lambda: 100).examine()
     return [each.detail for each in found if "grant this user" in each.detail]
 
 
@@ -256,9 +255,6 @@ def wrong(secured: Secured, authority: Authority, tmp_path: Path) -> dict[str, d
     }
 
 
-@pytest.mark.release(
-    "a secured broker takes forty seconds; what the client is told is in tests/unit/kafka/test_connection.py"
-)
 @pytest.mark.parametrize("named", ["KAFKA_SASL_PASSWORD", "KAFKA_SASL_USERNAME", "KAFKA_CA_CERTS"])
 def test_what_is_wrong_is_named_by_the_worker_and_by_doctor_without_a_secret(
     secured: Secured, topic: str, authority: Authority, tmp_path: Path, named: str
@@ -268,7 +264,7 @@ def test_what_is_wrong_is_named_by_the_worker_and_by_doctor_without_a_secret(
         eventually(lambda: any(named in fact.error for fact in member.of(StreamFault)), what="its own words")
         said = " ".join(fact.error for fact in member.of(StreamFault))
     began = time.monotonic()
-    (finding,) = StreamExam(KafkaOffsets(settings), 1, set, lambda: 0).examine()
+    (finding,) = StreamExam(KafkaOffsets(settings), set, lambda: 0).examine()
     assert finding.level is Level.BAD
     assert named in finding.detail
     assert PASSWORD not in said + finding.detail + finding.remedy

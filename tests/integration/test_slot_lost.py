@@ -78,8 +78,3 @@ def test_a_slot_is_sampled_until_it_is_lost(log: psycopg.Connection[Any], server
     assert lost.level is Level.BAD
     assert "outbox verify" in lost.remedy
     assert "outbox refresh --all" in lost.remedy
-
-
-def test_nothing_is_sampled_where_producers_do_not_write_to_the_log(server: str) -> None:
-    turn_log_off(server)
-    assert sample(server) is None

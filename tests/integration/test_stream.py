@@ -1,18 +1,16 @@
 """A consumer group on a real broker: what is committed, when, by whom; and what is said of what is gone."""
 
-import time
 import uuid
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pydantic import SecretStr
 
 from outbox.config import KafkaSettings
 from outbox.errors import DatabaseDown
 from outbox.facts import (
-    CommitRefused,
     LeaseLost,
     PartitionsAssigned,
     PartitionsRevoked,
@@ -25,7 +23,7 @@ from outbox.policy.outcome import Failure, Reason
 from tests.fixtures.kafka import KafkaDesk, Sent
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.streaming import GroupMember, an_event_record, committed_of, joined
-from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
+from tests.fixtures.waiting import eventually
 from tests.unit.kafka.test_events import MemoryRecords
 
 PARTITIONS = 2
@@ -99,6 +97,7 @@ def test_a_topic_that_is_not_there_is_said_with_what_to_do(kafka: KafkaDesk, pro
         eventually(lambda: any("create the topic" in fact.error for fact in member.of(StreamFault)), what="its words")
 
 
+@pytest.mark.release("the same code for both protocols", keep=("consumer",))
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_a_worker_with_a_name_of_its_own_finds_its_partitions_again_and_moves_no_others(
     ground: Ground, protocol: str
@@ -119,14 +118,6 @@ def test_a_worker_with_a_name_of_its_own_finds_its_partitions_again_and_moves_no
             eventually(lambda: has(again) == was, what="its partition again")
             moved = [f for f in one.facts[moves:] if isinstance(f, PartitionsAssigned | PartitionsRevoked)]
             assert moved == []
-
-
-def test_a_new_group_begins_at_the_oldest_record(ground: Ground) -> None:
-    ground.fill(10)
-    with ground.member() as member:
-        ground.finish(member)
-        assert member.of(StreamGap) == []
-    assert len(ground.ids()) == 10
 
 
 def test_nothing_is_committed_before_it_is_answered_or_stored(ground: Ground) -> None:
@@ -164,17 +155,6 @@ def test_commits_wait_while_it_is_not_known_whether_what_was_written_counts(grou
         assert len(ground.ids()) == 10, "read and written again"
 
 
-def test_a_member_that_dies_loses_nothing_and_its_successor_sends_again_what_was_not_committed(ground: Ground) -> None:
-    ground.fill(40)
-    with ground.member() as first:
-        first.commits.clear()
-        eventually(first.step, what="a batch")
-    ground.sink.documents.clear()
-    with ground.member() as second:
-        ground.finish(second)
-    assert len(ground.ids()) == 40
-
-
 def test_what_a_revoked_partition_had_in_flight_is_neither_committed_nor_stored(ground: Ground) -> None:
     ground.fill(10, partition=0)
     ground.fill(10, 10, partition=1)
@@ -194,19 +174,6 @@ def test_what_a_revoked_partition_had_in_flight_is_neither_committed_nor_stored(
             ground.finish(second)
 
 
-def test_a_commit_by_who_is_no_member_any_more_is_refused_and_said(ground: Ground) -> None:
-    """Its session ended without it: it was stopped, or cut off."""
-    ground.fill(10)
-    with ground.member() as member:
-        eventually(member.step, what="a batch")
-        ground.finish(member)
-        stale = [TopicPartition(ground.topic, 0, 3)]
-        member.reader._on_commit(KafkaError(KafkaError.FENCED_MEMBER_EPOCH), stale)
-        (refused,) = member.of(CommitRefused)
-        assert (refused.offsets, "FENCED" in refused.error) == ({0: 3}, True)
-        assert ground.committed() == {0: 10}
-
-
 def test_records_that_were_removed_before_they_were_read_are_a_gap_and_the_rest_is_read(
     ground: Ground, kafka: KafkaDesk
 ) -> None:
@@ -224,7 +191,7 @@ def test_records_that_were_removed_before_they_were_read_are_a_gap_and_the_rest_
 
 def test_records_that_are_removed_while_it_reads_are_a_gap_too(ground: Ground, kafka: KafkaDesk) -> None:
     ground.fill(3)
-    with ground.member(prefetch_bytes=65_536) as member:
+    with ground.member() as member:
         ground.finish(member)
         value = b'{"t": "' + b"x" * 100_000 + b'"}'
         member.partitions._most_bytes = 1  # after what one request brings it reads no more
@@ -239,16 +206,6 @@ def test_records_that_are_removed_while_it_reads_are_a_gap_too(ground: Ground, k
     assert [gap.found for gap in gaps] == [150], "never silently, and once"
     read = gaps[0].expected
     assert ground.ids() == {str(n) for n in (*range(read), *range(150, 200))}, "what was read before is not lost"
-
-
-def test_a_group_that_is_ahead_of_a_topic_made_anew_reads_all_of_it(ground: Ground, kafka: KafkaDesk) -> None:
-    ground.fill(4)
-    kafka.commit(ground.group, ground.topic, {0: 4_000})
-    with ground.member() as member:
-        ground.finish(member)
-        (gap,) = member.of(StreamGap)
-        assert (gap.expected, gap.found) == (4_000, 0)
-    assert len(ground.ids()) == 4
 
 
 def made_anew(ground: Ground, records: int) -> None:
@@ -278,6 +235,7 @@ def test_a_topic_that_is_made_anew_beside_a_worker_is_read_from_its_beginning(gr
     assert member.errors == []
 
 
+@pytest.mark.release("ten seconds each; test_start.py has the cases", keep=("False",))
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_topic_that_was_made_anew_while_no_worker_ran_is_said_to_be_a_gap(ground: Ground, moved: bool) -> None:
     """`moved`: a worker of the old topic committed its offset again, as one does that has not noticed yet."""
@@ -306,7 +264,7 @@ def test_a_topic_that_was_made_anew_while_no_worker_ran_is_said_to_be_a_gap(grou
 def test_reading_stops_when_enough_waits_and_polling_goes_on(ground: Ground) -> None:
     value = b'{"t": "' + b"x" * 5_000 + b'"}'
     ground.put(*(an_event_record(str(n), n + 1, value=value) for n in range(400)))
-    with ground.member(most_bytes=200_000, prefetch_bytes=200_000, session_timeout_seconds=6) as member:
+    with ground.member(most_bytes=200_000, session_timeout_seconds=6) as member:
         eventually(lambda: member.reader._paused, what="a pause")
         before = len(member.of(StreamSampled))
         eventually(lambda: len(member.of(StreamSampled)) > before + 2, what="it polls on")
@@ -314,85 +272,3 @@ def test_reading_stops_when_enough_waits_and_polling_goes_on(ground: Ground) -> 
         assert not member.of(PartitionsRevoked)
         ground.finish(member)
     assert len(ground.ids()) == 400
-
-
-def test_what_compaction_removed_is_no_gap_and_its_tombstones_pass(kafka: KafkaDesk) -> None:
-    """A real compaction: offsets are missing in the middle, and of a removed key a tombstone is left."""
-    config = {"cleanup_policy": "compact", "segment_ms": "50", "min_cleanable_dirty_ratio": "0.001"}
-    topic = kafka.create_topic(f"compacted-{uuid.uuid4().hex[:8]}", 1, **config)
-    try:
-        ground = Ground(kafka, topic)
-        ground.put(*(an_event_record(str(n % 3), n + 1) for n in range(30)))
-        ground.put(Sent(b"article:2", None, {}))
-
-        def is_compacted() -> bool:
-            ground.put(an_event_record("last", int(time.time() * 1000)))  # a new segment: the open one stays as it is
-            return len(keys := kept_keys(kafka, topic)) > 3 and keys.count(b"article:0") == 1
-
-        eventually(is_compacted, every=0.3, what="the compaction")
-        with ground.member() as member:
-            ground.finish(member)
-            assert member.of(StreamGap) == []
-        versions = {id: version for (_, id), (version, _) in ground.sink.documents.items()}
-        assert (versions["article:0"], versions["article:1"]) == (28, 29)
-        assert ground.records.rows == {}
-    finally:
-        kafka.delete_topic(topic)
-
-
-def kept_keys(kafka: KafkaDesk, topic: str) -> list[object]:
-    """Up to the end as it is now; what was compacted away does not come."""
-    (end,) = kafka.ends(topic).values()
-    reader = Consumer({"bootstrap.servers": kafka.url, "group.id": uuid.uuid4().hex, "enable.auto.commit": False})
-    try:
-        reader.assign([TopicPartition(topic, 0, 0)])
-        found: list[object] = []
-        while (message := reader.poll(PATIENCE_SECONDS)) is not None:
-            assert message.error() is None
-            found.append(message.key())
-            if message.offset() == end - 1:
-                break
-    finally:
-        reader.close()
-    return found
-
-
-def test_a_record_of_20_mb_is_read_and_written(kafka: KafkaDesk) -> None:
-    topic = kafka.create_topic(f"large-{uuid.uuid4().hex[:8]}", 1, max_message_bytes="30000000")
-    try:
-        ground = Ground(kafka, topic)
-        value = b'{"t": "' + b"x" * 20_000_000 + b'"}'
-        ground.put(an_event_record("large", 1, value=value), an_event_record("small", 1))
-        with ground.member(prefetch_bytes=65_536, most_bytes=65_536) as member:
-            ground.finish(member)
-        assert ground.ids() == {"large", "small"}
-        assert len(ground.sink.documents["articles", "article:large"][1]) == len(value)
-    finally:
-        kafka.delete_topic(topic)
-
-
-def test_lag_and_age_are_those_of_what_is_not_settled(ground: Ground) -> None:
-    ground.fill(25)
-    with ground.member() as member:
-        found = eventually(lambda: [f for f in member.of(StreamSampled) if f.lag.get(0) == 25], what="a lag of 25")
-        assert found[-1].oldest_age_seconds[0] >= 0
-        ground.finish(member)
-        eventually(lambda: member.of(StreamSampled)[-1].lag == {0: 0, 1: 0})
-
-
-def test_the_marker_of_a_transaction_is_no_record_that_waits(ground: Ground) -> None:
-    """Connectors may write in transactions: each ends with an offset that nobody reads."""
-    producer = Producer({"bootstrap.servers": ground.desk.url, "transactional.id": ground.group})
-    producer.init_transactions(60)
-    for n in range(3):
-        producer.begin_transaction()
-        record = an_event_record(str(n), n + 1)
-        producer.produce(ground.topic, record.value, record.key, headers=dict(record.headers), partition=0)
-        producer.commit_transaction(60)
-    eventually(
-        lambda: ground.desk.ends(ground.topic)[0] == 6, what="the last marker, which is written after the answer"
-    )
-    with ground.member() as member:
-        ground.finish(member)
-        eventually(lambda: member.of(StreamSampled)[-1].lag == {0: 0, 1: 0})
-    assert (ground.ids(), ground.committed()) == ({"0", "1", "2"}, {0: 6})

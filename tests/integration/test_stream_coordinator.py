@@ -4,11 +4,9 @@ soon after a coordinator is back."""
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from outbox.embedded import EmbeddedKafka
 from outbox.facts import Beat, StreamFault
@@ -16,7 +14,6 @@ from outbox.kafka import consumer as reading
 from outbox.kafka.consumer import StreamReader
 from outbox.telemetry.beats import DEFAULT_LIMIT_SECONDS
 from tests.fixtures.kafka import KafkaDesk
-from tests.fixtures.kafka_cluster import EmbeddedKafkaCluster
 from tests.fixtures.servers import KAFKA_SETTINGS, in_memory
 from tests.fixtures.streaming import GroupMember
 from tests.fixtures.waiting import eventually
@@ -30,15 +27,6 @@ OFFSETS = "__consumer_offsets"
 def a_ground(url: str) -> Ground:
     desk = KafkaDesk(url)
     return Ground(desk, desk.create_topic(f"t-{uuid.uuid4().hex[:8]}", 2))
-
-
-def coordinator_of(desk: KafkaDesk, group: str) -> int:
-    """The node that leads the group's partition of the offsets, found as brokers do: by Java's hash of its name."""
-    hashed = 0
-    for character in group:
-        hashed = (31 * hashed + ord(character)) & 0xFFFFFFFF
-    found = AdminClient({"bootstrap.servers": desk.url}).list_topics(OFFSETS, 10).topics[OFFSETS].partitions
-    return int(found[(hashed & 0x7FFFFFFF) % len(found)].leader)
 
 
 class Strike:
@@ -131,57 +119,3 @@ def test_a_coordinator_that_freezes_in_an_assignment_does_not_stop_the_reader(
         progress(ground, member, "all is committed after the coordinator is back")
     assert len(ground.ids()) == 40
     assert member.errors == []
-
-
-class Cluster:
-    def __init__(self, brokers: EmbeddedKafkaCluster) -> None:
-        self._cluster = brokers
-        self._down: list[EmbeddedKafka] = []
-        self.ground = a_ground(brokers.url)
-
-    def kill(self) -> None:
-        self._take().kill()
-
-    def freeze(self) -> None:
-        self._take().freeze()
-
-    def _take(self) -> EmbeddedKafka:
-        taken = self._cluster.brokers[coordinator_of(self.ground.desk, self.ground.group) - 1]
-        self._down.append(taken)
-        return taken
-
-    def moved(self) -> bool:
-        gone = {broker.node for broker in self._down}
-        return coordinator_of(self.ground.desk, self.ground.group) not in {*gone, -1}
-
-    def bring_back(self) -> None:
-        for broker in self._down:
-            broker.thaw()
-            broker.start()
-        self._down.clear()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_a_coordinator_that_dies_or_freezes_in_assignments_again_and_again(protocol: str, strike: Strike) -> None:
-    options: dict[str, Any] = {"group_protocol": protocol, "session_timeout_seconds": SESSION_SECONDS}
-    with EmbeddedKafkaCluster.temporary(in_memory(), settings=KAFKA_SETTINGS) as brokers:
-        cluster = Cluster(brokers)
-        ground = cluster.ground
-        count = 0
-        for hit in (cluster.kill, cluster.freeze, cluster.kill, cluster.freeze):
-            ground.fill(20, count, partition=0)
-            count += 20
-            with ground.member(**options) as member:
-                if count == 20:
-                    ground.finish(member)
-                member.commits.clear()
-                strike.arm(member, hit)
-                member.reader._gone.add(-1)  # as if an offset were gone: it leaves, and joins anew
-                assert strike.beats_on(member)
-                eventually(cluster.moved, what="another coordinator")
-                eventually(member.partitions.all, within=TAKEOVER_SECONDS, what="an assignment by it")
-                cluster.bring_back()
-                progress(ground, member, "all is committed")
-                assert member.errors == []
-        assert len(ground.ids()) == count

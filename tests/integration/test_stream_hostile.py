@@ -172,21 +172,6 @@ def _other_field(dice: random.Random, record: RawRecord) -> RawRecord:
     return record._replace(headers=[(n, json.dumps(event).encode() if n == b"event" else v) for n, v in record.headers])
 
 
-def _apart(dice: random.Random, record: RawRecord) -> RawRecord:
-    """A header for each field, as other producers write them."""
-    entity = record.key[8:] if record.key else b"x"
-    fields: Headers = [
-        (b"entity_type", b"article"),
-        (b"entity_id", entity),
-        (b"op", dice.choice([b"upsert", b"delete"])),
-    ]
-    fields += [(b"event_version", b"1"), (b"occurred_at", b"1")]
-    if dice.random() < 0.7:
-        at = dice.randrange(len(fields))
-        fields[at] = (fields[at][0], dice.choice([None, json.dumps(dice.choice(ODD)).encode(), _bytes(dice)]))
-    return record._replace(headers=[(n, v) for n, v in record.headers if n != b"event"] + fields)
-
-
 CHANGES: list[Change] = [
     _other_key,
     _other_value,
@@ -195,7 +180,6 @@ CHANGES: list[Change] = [
     _more_headers,
     _fewer_headers,
     _other_field,
-    _apart,
 ]
 
 

@@ -19,7 +19,6 @@ from outbox.reindex.rebuild_steps import OutOfSight
 from outbox.reindex.verify import Verification, VerifyOptions
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.schema.migrate import migrate
-from outbox.store.truth import NeedsEntityIndex
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.queue import EventTable
 from tests.fixtures.streaming import an_event_record
@@ -55,11 +54,6 @@ def test_documents_that_came_through_kafka_are_unknown_and_not_repaired(world: W
     assert found.as_json()["unknown"] == 5
     plan = world.reindexing(**KAFKA).repair.plan(VerifyOptions(rate=0), 100)
     assert plan.findings == []
-
-
-def test_the_same_index_read_by_the_table_alone_would_lose_them(world: World) -> None:
-    """What the setting protects from."""
-    assert world.reindexing().verify.run(VerifyOptions(rate=0)).report.drift > 0
 
 
 def a_copy(world: World, settings: Settings) -> Any:
@@ -133,15 +127,3 @@ def test_verify_waits_for_workers_that_get_there(on_its_way: OnItsWay) -> None:
     later.join()
     assert (found.report.drift, found.report.in_flux) == (0, 0)
     assert found.seconds > 1.5
-
-
-def test_what_still_differs_when_the_topic_is_settled_is_drift(on_its_way: OnItsWay) -> None:
-    on_its_way.settle(written=False)
-    found = on_its_way.verify()
-    assert (found.report.drift, found.report.unjudged) == (1, 0)
-
-
-def test_without_a_view_there_is_nothing_to_compare_with(world: World) -> None:
-    world.connection.execute("drop view search_documents")
-    with pytest.raises(NeedsEntityIndex, match="only the view helps"):
-        world.reindexing(**KAFKA).verify.run(VerifyOptions(rate=0))

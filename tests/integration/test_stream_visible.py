@@ -19,7 +19,7 @@ from tests.fixtures.kafka import KafkaDesk, Sent
 from tests.fixtures.queue import EventTable, queue_of
 from tests.fixtures.servers import POSTGRES_SETTINGS, in_memory
 from tests.fixtures.sinks import elastic_sink
-from tests.fixtures.streaming import GroupMember, committed_of, joined
+from tests.fixtures.streaming import GroupMember, joined
 from tests.fixtures.waiting import eventually
 
 PARTITIONS = 1
@@ -112,17 +112,6 @@ def test_a_refresh_whose_commit_nobody_sees_yet_waits_for_it(
     writer.join(60)
     member.run_until(committed={0: 1}, desk=kafka, group=f"visible-{topic}", topic=topic)
     assert es.exists(index=index, id="article:1").body
-
-
-@pytest.mark.parametrize("number", [1, 2**40, 2**62])
-def test_a_transaction_of_another_server_is_not_waited_for(
-    member: GroupMember, kafka: KafkaDesk, topic: str, number: int, logged: EventTable
-) -> None:
-    logged.connection.execute("insert into articles values ('2') on conflict do nothing")
-    event = f'["refresh", 1, "article", "1", null, 1763400000123456, false, null, {number}]'
-    kafka.produce(topic, [as_record(event.encode())])
-    member.run_until(committed={0: 1}, desk=kafka, group=f"visible-{topic}", topic=topic)
-    assert committed_of(kafka, f"visible-{topic}", topic) == {0: 1}
 
 
 def test_transactions_that_are_open_are_unseen_and_others_are_not(logged: EventTable) -> None:

@@ -135,30 +135,3 @@ def test_spark_that_fails_again_and_again_ends_it(spark: FakeSpark, monkeypatch:
 
     with pytest.raises(OutboxError, match=r"three times in a row.*executors lost"):
         follow()
-
-
-def test_spark_that_does_not_start_is_an_error_with_a_remedy(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_java() -> FakeSpark:
-        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited.\n: why\n\tat a.call")
-
-    made = engine(monkeypatch, lambda: 1)
-    monkeypatch.setattr(spark, "getOrCreate", no_java)
-    with pytest.raises(OutboxError, match=r"`java -version`.*JAVA_GATEWAY_EXITED.*: why$"):
-        made.start(JOB, TABLE)
-    made.stop()
-
-
-def test_a_stop_after_spark_has_ended_hides_no_error(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = engine(monkeypatch, lambda: 1)
-    made.start(JOB, TABLE)
-    ended(made)
-    monkeypatch.setattr(spark, "cancelJobGroup", lambda _: (_ for _ in ()).throw(RuntimeError("context is shut down")))
-    made.stop()
-
-
-def test_under_spark_submit_the_master_is_left_to_it(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    made = engine(monkeypatch, lambda: 1)
-    made.start(JOB, TABLE)
-    ended(made)
-    assert "master" not in spark.config_given

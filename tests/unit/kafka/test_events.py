@@ -1,10 +1,8 @@
 """Records through the real projector: what is closed, stored or handed out again, and in which order."""
 
-import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from outbox.errors import DatabaseDown, NotStored
 from outbox.facts import LeaseLost
 from outbox.kafka.events import SourceTime, StreamEvents
-from outbox.kafka.partitions import LONGEST_REST_SECONDS, Handed, Partitions, Start
+from outbox.kafka.partitions import LONGEST_REST_SECONDS, Partitions, Start
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, UPSERT, Event
 from outbox.policy.outcome import Failure, Reason
@@ -24,7 +22,7 @@ from outbox.ports import BulkAction, Document, DocumentSource, Named, NewerDelet
 from tests.fakes import NoView
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, described, uuid_of
+from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record
 from tests.fixtures.sinks import MemorySink
 
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f")
@@ -136,15 +134,6 @@ class Bench:
         return [key.removeprefix(f"kafka:{TOPIC}:") for key in self.records.rows]
 
 
-def test_what_is_written_passes_and_needs_no_database() -> None:
-    bench = Bench()
-    bench.records.away = True
-    bench.take(*(a_record(n, str(n)) for n in range(5)))
-    assert bench.committable() == 5
-    assert bench.ids() == {"0", "1", "2", "3", "4"}
-    assert bench.records.asked == [], "young records are not checked against deletes"
-
-
 def test_the_version_of_a_document_is_its_events() -> None:
     bench = Bench()
     bench.take(a_record(7, "a", version=3))
@@ -191,16 +180,6 @@ def test_a_record_that_a_busy_node_refuses_three_times_is_a_row() -> None:
     assert partition.again == {}, "what is closed is forgotten"
 
 
-def test_a_record_that_a_busy_node_takes_the_second_time_needs_no_row() -> None:
-    bench = Bench()
-    bench.refuse("1", failure=BUSY)
-    bench.take(a_record(0, "1"))
-    bench.refuse()
-    bench.clock.passes(0.25)
-    bench.worker.run()
-    assert (bench.stored(), bench.committable(), bench.ids()) == ([], 1, {"1"})
-
-
 @pytest.mark.parametrize("failure", [AWAY, CLOSED])
 def test_in_an_outage_nothing_passes_nothing_is_stored_and_it_is_sent_when_it_is_over(failure: Failure) -> None:
     bench = Bench()
@@ -212,15 +191,6 @@ def test_in_an_outage_nothing_passes_nothing_is_stored_and_it_is_sent_when_it_is
     bench.worker.run()
     assert (bench.ids(), bench.committable()) == ({"a", "b"}, 2)
     assert all(event.attempts == 1 for event in bench.worker.claim().events)
-
-
-def test_thirty_poison_records_are_each_stored_once_and_stop_nobody() -> None:
-    bench = Bench()
-    bad = [a_record(n, key=b"1") for n in range(0, 60, 2)]
-    good = [a_record(n, str(n)) for n in range(1, 60, 2)]
-    bench.take(*sorted([*bad, *good], key=lambda record: record.n))
-    assert len(bench.records.rows) == 30
-    assert (bench.committable(), len(bench.ids())) == (60, 30)
 
 
 def test_what_the_brake_holds_is_stored_to_be_tried_later_so_it_holds_up_nobody() -> None:
@@ -247,24 +217,6 @@ def test_without_postgresql_the_first_exception_stops_its_partition_and_no_other
     assert (bench.stored(), bench.committable(0), bench.ids()) == (["0:1"], 3, {"a", "c", "x10", "x11", "x12"})
 
 
-def test_without_postgresql_a_partition_that_waits_for_it_takes_no_other_along() -> None:
-    """Its records are checked against deletes when they are handed out again, which needs PostgreSQL."""
-    bench = Bench(0, 1)
-    bench.records.away = True
-    bench.refuse("bad")
-    bench.arrive(a_record(0, "a"), a_record(1, "bad"))
-    with pytest.raises(NotStored):
-        bench.worker.lane._advance()
-    for turn in range(4):
-        bench.clock.passes(LONGEST_REST_SECONDS)
-        bench.arrive(*(a_record(10 * turn + n, f"x{turn}{n}", number=1) for n in range(3)))
-        for _ in range(2):
-            with suppress(DatabaseDown):
-                bench.worker.lane._advance()
-    assert (bench.committable(0), bench.committable(1)) == (1, 33)
-    assert len(bench.ids()) == 13
-
-
 def test_records_of_a_shard_that_is_down_become_rows_while_others_are_taken() -> None:
     """Every partition has some of them: otherwise one shard would stop the topic."""
     bench = Bench()
@@ -275,23 +227,12 @@ def test_records_of_a_shard_that_is_down_become_rows_while_others_are_taken() ->
     assert (bench.stored(), bench.committable()) == (["0:1"], 3), "with no other answer it may be all shards"
 
 
-def test_records_that_cannot_be_read_at_all_are_handed_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    bench.arrive(a_record(0, "a"), a_record(1, "b"))
-    with monkeypatch.context() as patched:
-        patched.setattr("outbox.kafka.events.read_all", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            bench.worker.claim()
-    bench.worker.run()
-    assert (bench.ids(), bench.committable()) == ({"a", "b"}, 2)
-
-
 def test_newer_deletes_are_asked_for_again_when_postgresql_did_not_answer_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker that was stopped has just written an old version: nobody but it would take that back."""
     bench = Bench()
-    bench.arrive(a_record(0, "a", version=5, occurred_at=str(int((NOW - 40) * 1e6))))
+    bench.arrive(a_record(0, "a", version=5, occurred_at=int((NOW - 40) * 1e6)))
     ask, answers = bench.records.newer_deletes, iter([False, True, False])
 
     def asked(events: Sequence[Event]) -> Mapping[UUID, NewerDelete]:
@@ -330,23 +271,10 @@ def test_an_old_upsert_and_one_of_a_clock_that_is_ahead_are_checked_against_newe
     """It would seem young for as long as its clock is ahead."""
     bench = Bench()
     bench.records.deletes["a"] = 100
-    bench.take(a_record(0, "a", version=50, occurred_at=str(int((NOW + ahead_seconds) * 1e6))), a_record(1, "b"))
+    bench.take(a_record(0, "a", version=50, occurred_at=int((NOW + ahead_seconds) * 1e6)), a_record(1, "b"))
     assert (bench.ids(), bench.committable(), bench.worker.last.superseded) == ({"b"}, 2, 1)
     assert min(bench.worker.last.first_ages_seconds) >= 0
     assert set(bench.records.asked) == {2}, "a query for the whole batch, not for each of it"
-
-
-def test_an_old_upsert_waits_while_the_deletes_cannot_be_read() -> None:
-    bench = Bench()
-    bench.records.away = True
-    bench.arrive(a_record(0, "a", occurred_at=str(int((NOW - 40) * 1e6))))
-    with pytest.raises(DatabaseDown):
-        bench.worker.lane._advance()
-    assert (bench.sink.documents, bench.committable()) == ({}, 0)
-    bench.records.away = False
-    bench.clock.passes(LONGEST_REST_SECONDS)
-    bench.worker.run()
-    assert bench.ids() == {"a"}
 
 
 class View:
@@ -393,15 +321,6 @@ def test_what_a_former_owner_may_have_sent_is_checked_however_young_it_is() -> N
     assert bench.records.asked, "the first records of an assignment count as sent before"
 
 
-def test_what_is_handed_out_again_is_checked_too() -> None:
-    bench = Bench()
-    bench.sink.away = AWAY
-    bench.take(a_record(0, "a"))
-    bench.sink.away = None
-    bench.clock.passes(20)
-    assert [event.retried for event in bench.worker.claim().events] == [True]
-
-
 def test_a_revoked_partition_is_neither_stored_nor_closed_and_its_records_are_said_to_be_lost() -> None:
     bench = Bench()
     bench.refuse("bad")
@@ -426,29 +345,6 @@ def test_a_batch_that_ends_in_an_error_becomes_rows_that_are_claimed_apart() -> 
     assert [row.settlement for row in bench.records.rows.values()] == [None, None]
 
 
-def test_a_released_batch_is_handed_out_again_in_its_order() -> None:
-    bench = Bench()
-    bench.arrive(a_record(0, "a"), a_record(1, "b"), a_record(2, "c"))
-    claimed = bench.worker.claim(2)
-    assert bench.store.release(claimed.token).rows == 2
-    assert [event.seq for event in bench.worker.claim().events] == [0, 1, 2]
-
-
-def test_a_partition_is_in_one_lane_at_a_time() -> None:
-    bench = Bench(0, 1)
-    bench.arrive(a_record(0, "a"), a_record(1, "b"), a_record(5, "c", number=1))
-    first = bench.worker.claim(1)
-    second = bench.worker.claim()
-    third = bench.worker.claim()
-    partitions = [{bench_number(event) for event in claimed.events} for claimed in (first, second)]
-    assert len(partitions[0] & partitions[1]) == 0
-    assert third.events == ()
-
-
-def bench_number(event: Event) -> int:
-    return 1 if event.entity_id == "c" else 0
-
-
 def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:
     """A connector that was restarted sends it again; a verdict goes by the event's id."""
     bench = Bench()
@@ -458,42 +354,17 @@ def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:
     assert bench.committable() == 0
 
 
-def test_a_partition_that_has_nothing_but_a_copy_is_left_to_the_next_batch_alone() -> None:
-    """Its copy waits. Until the first batch is settled nobody may close what another lane has of it by then."""
-    bench = Bench(0, 1)
-    id = "00000000-0000-0000-0000-000000000001"
-    bench.arrive(a_record(0, "a", id=id), a_record(0, "a", id=id, number=1), a_record(1, "b", number=1))
-    first = bench.worker.claim()
-    second = bench.worker.claim()
-    assert [event.seq for event in (*first.events, *second.events)] == [0, 0, 1]
-    bench.worker.projector.project(first, 0)
-    assert bench.worker.claim().events == ()
-    bench.worker.projector.project(second, 1)
-    assert (bench.committable(0), bench.committable(1)) == (1, 2)
-
-
-def test_what_a_batch_with_an_error_had_of_a_revoked_partition_is_stored_by_nobody_here() -> None:
-    bench = Bench(0, 1)
-    bench.arrive(a_record(0, "a"), a_record(0, "b", number=1))
-    claimed = bench.worker.claim()
-    bench.partitions.revoke([1])
-    bench.store.abandon(claimed.token, [event.id for event in claimed.events], "ValueError")
-    assert bench.stored() == ["0:0"]
-
-
 def test_a_refresh_of_another_database_fails_and_deletes_nothing() -> None:
     """Looked up here, its entity is gone. What brings its payload is written, whoever wrote it."""
     bench = Bench(database="here")
-    bench.take(of_database(0, "there", None), of_database(1, "there", b"{}"), of_database(2, None, b"{}"))
+    bench.take(
+        a_record(0, "0", value=None, behind=(None, "there")),
+        a_record(1, "1", behind=(None, "there")),
+        a_record(2, "2"),
+    )
     assert (bench.stored(), bench.committable(), bench.ids()) == (["0:0"], 3, {"1", "2"})
     (row,) = bench.records.rows.values()
     assert row.event.op == UNREADABLE + "a refresh of another database"
-
-
-def of_database(n: int, database: str | None, payload: bytes | None) -> MadeRecord:
-    event: list[Any] = ["upsert", n + 1, "article", str(n), None, int((NOW - 1) * 1e6), payload is not None, None, None]
-    header = json.dumps([*event, database] if database else event).encode()
-    return MadeRecord(n, f"article:{n}".encode(), payload, (("id", str(uuid_of(n)).encode()), ("event", header)))
 
 
 def test_tombstones_of_compaction_pass_without_work() -> None:
@@ -502,12 +373,6 @@ def test_tombstones_of_compaction_pass_without_work() -> None:
     assert bench.worker.run() is None
     assert (bench.committable(), bench.stored()) == (5, [])
     assert (bench.partitions.take_empty(), bench.partitions.take_empty()) == (2, 0)
-
-
-def test_tombstones_between_events_pass_with_them() -> None:
-    bench = Bench()
-    bench.take(a_record(0, "a"), MadeRecord(1, b"article:1", None), a_record(2, "b"))
-    assert (bench.committable(), bench.ids()) == (3, {"a", "b"})
 
 
 def test_records_of_a_paused_entity_type_rest_in_the_topic_and_other_partitions_go_on() -> None:
@@ -565,23 +430,6 @@ def test_the_first_batch_of_a_suspect_partition_becomes_rows_unsent_and_the_next
     assert [row.settlement for row in bench.records.rows.values()] == [None, None]
     bench.take(a_record(2, "c"))
     assert (bench.ids(), bench.committable()) == ({"c"}, 3)
-
-
-def test_partitions_take_equal_turns_also_while_some_are_in_other_lanes() -> None:
-    """One that is passed over would be left to a single lane in the end."""
-    bench = Bench(0, 1, 2, 3, 4, 5)
-    for number in range(6):
-        bench.arrive(*(MadeRecord(n, number=number) for n in range(100)))
-    taken: Counter[int] = Counter()
-    held: deque[Handed] = deque()
-    for _ in range(60):
-        (handed,) = bench.partitions.take(5, 1_000_000)
-        taken[handed.partition.number] += 1
-        held.append(handed)
-        if len(held) == 2:
-            first = held.popleft()
-            bench.partitions.close(first, first.messages, (), 0.0)
-    assert taken == dict.fromkeys(range(6), 10)
 
 
 def test_the_end_of_a_partition_counts_only_when_all_that_was_read_is_settled() -> None:
@@ -666,9 +514,8 @@ def test_the_databases_clock_goes_on_while_it_is_down_and_is_not_the_machines() 
 
 def test_a_lookup_waits_for_its_transaction_and_what_brings_its_payload_does_not() -> None:
     def record(n: int, op: str, transaction: int) -> MadeRecord:
-        made = described(a_record(n, str(n), op, value=b"{}" if op == UPSERT else None, number=n // 10))
-        event = made.of_headers[1][1] or b""
-        return replace(made, of_headers=(made.of_headers[0], ("event", event[:-1] + b", %d]" % transaction)))
+        value = b"{}" if op == UPSERT else None
+        return a_record(n, str(n), op, value=value, number=n // 10, behind=(transaction,))
 
     bench = Bench(0, 1)
     bench.records.running = {7, 8}

@@ -52,22 +52,6 @@ def test_every_record_below_what_may_be_committed_has_its_answer(
         last = committable
 
 
-def test_an_answer_out_of_order_commits_nothing_by_itself() -> None:
-    ledger = OffsetLedger(10)
-    ledger.hand_out([10, 11, 12])
-    ledger.close([12, 11])
-    assert ledger.committable() == 10
-    ledger.close([10])
-    assert ledger.committable() == 13
-
-
-def test_a_late_answer_for_what_is_not_open_changes_nothing() -> None:
-    ledger = OffsetLedger(5)
-    ledger.hand_out([5, 6])
-    ledger.close([3, 99])
-    assert (ledger.committable(), ledger.open) == (5, 2)
-
-
 def test_an_offset_that_comes_again_is_refused() -> None:
     """Handed out twice, the second answer would close what only the first had."""
     ledger = OffsetLedger(0)

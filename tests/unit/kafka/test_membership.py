@@ -10,11 +10,9 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from outbox.config import KafkaSettings
-from outbox.errors import StreamDown
 from outbox.facts import Beat, CommitRefused, Fact, PartitionsAssigned, PartitionsRevoked, StreamFault
 from outbox.kafka import consumer as reading
 from outbox.kafka import membership
-from outbox.kafka.connection import answer_seconds, consumer_options, coordinated
 from outbox.kafka.consumer import MOST_CLOSING, StreamReader
 from outbox.kafka.partitions import Partitions
 from outbox.policy.backoff import Backoff
@@ -202,21 +200,6 @@ def test_what_a_consumer_calls_back_after_it_was_left_touches_nothing(bench: Ben
     assert (partition.committed, partition.asked) == (3, None)
 
 
-def test_what_was_in_flight_when_a_consumer_was_left_is_closed_by_nobody(bench: Bench) -> None:
-    first = bench.client(0)
-    bench.assign(first)
-    bench.partitions.arrive([a_record(0, "a")])
-    (handed,) = bench.partitions.take(10, 1_000_000)
-    bench.fail(first)
-    second = bench.client(1)
-    bench.assign(second)
-    assert not bench.partitions.close(handed, handed.messages, (), 0.0)
-    (partition,) = bench.partitions.all()
-    assert partition.settled() == 0
-    time.sleep(3 * reading.COMMIT_SECONDS)
-    assert first.commits == second.commits == []
-
-
 def test_no_commit_is_waited_for(bench: Bench) -> None:
     first = bench.client(0)
     bench.assign(first)
@@ -242,15 +225,6 @@ def test_where_too_many_cannot_be_closed_no_more_are_made_and_the_beat_ends(benc
     bench.client(MOST_CLOSING)
 
 
-def test_a_lookup_that_fails_in_an_assignment_leaves_the_consumer_with_nothing_assigned(bench: Bench) -> None:
-    first = bench.client(0)
-    first.committed_fails = KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    first.next.append(lambda: first.on["on_assign"](first, ONE))
-    bench.client(1)
-    assert bench.partitions.all() == []
-    assert bench.of(PartitionsAssigned) == []
-
-
 def test_what_the_client_raises_in_a_callback_is_raised_after_the_poll_as_an_exception() -> None:
     """On the real client, without a broker. Raised through its poll it would be no exception, and end the thread."""
     consumer: list[Any] = []
@@ -274,44 +248,6 @@ def test_what_the_client_raises_in_a_callback_is_raised_after_the_poll_as_an_exc
 
     eventually(raised, what="the error of the callback")
     one.leave().result(60)
-
-
-def test_a_coordinator_that_moves_is_asked_again_until_the_time_is_over() -> None:
-    moving = KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
-    given: list[float] = []
-
-    def ask(left: float) -> str:
-        given.append(left)
-        if len(given) < 3:
-            raise moving
-        return "found"
-
-    assert coordinated(ask, 10.0) == "found"
-    assert given[0] > given[1] > given[2]
-    with pytest.raises(KafkaException):
-        coordinated(lambda _: (_ for _ in ()).throw(moving), 0.0)
-
-
-@pytest.mark.parametrize(("session", "seconds"), [(6.0, 10.0), (45.0, 30.0), (1800.0, 60.0)])
-def test_how_long_a_connection_may_be_without_answers(session: float, seconds: float) -> None:
-    settings = KafkaSettings(bootstrap_servers="127.0.0.1:1", session_timeout_seconds=session)
-    assert answer_seconds(settings) == seconds
-    assert consumer_options(settings, client="test")["socket.timeout.ms"] == seconds * 1000
-
-
-def test_a_consumer_that_cannot_be_made_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    tries: list[None] = []
-
-    def refuse(*_: Any, **__: Any) -> Client:
-        tries.append(None)
-        raise StreamDown("no such file")
-
-    monkeypatch.setattr(membership, "open_consumer", refuse)
-    monkeypatch.setattr(reading, "RETRY", Backoff(0.01, 0.02))
-    with running(bench):
-        eventually(lambda: len(tries) > 1, what="a second try")
-        assert "no such file" in str(bench.of(StreamFault)[0])
 
 
 def test_a_begin_is_counted_with_the_offset_and_a_clean_end_without_progress_takes_it_back(bench: Bench) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.outcome import MISSING, WRITTEN, Failure, Stale
+from outbox.policy.outcome import MISSING, Failure, Stale
 from outbox.ports import BulkAction
 from outbox.sink import bulk
 from outbox.sink.bulk import Encoded, address, read
@@ -67,17 +67,6 @@ def test_raw_line_breaks_become_blanks(text: bytes) -> None:
     assert len(body.split(b"\n")[1]) == len(text)
 
 
-def test_a_body_without_line_breaks_is_the_very_same_object() -> None:
-    """No copy before the join: a batch is held twice, not three times."""
-    text = b'{"a":"%b"}' % (b"x" * 1000)
-    assert any(part is text for part in Encoded([BulkAction("things", "a", 1, None, text)])._parts)
-
-
-def test_an_id_that_is_no_text_is_still_encoded() -> None:
-    body = Encoded([BulkAction("things", "a\ud800", 1, "\udfff", b"{}")]).body(0, 1)
-    assert b"\\ud800" in body
-
-
 def test_the_address_quotes_the_index_and_waits_for_shards_less_than_we_wait() -> None:
     told = address("a/b?c", require_alias=True, deadline_seconds=30)
     assert told.startswith("/a%2Fb%3Fc/_bulk?")
@@ -115,13 +104,6 @@ def test_a_reply_that_is_read_as_a_whole_says_the_same_as_item_by_item(
     items = [item for item, _ in pairs] * times
     actions = [BulkAction("i", str(n), n, None, body) for n, (_, body) in enumerate(pairs * times)]
     assert read(orjson.dumps({"items": items}), actions) == bulk._each(items, actions, None)
-
-
-def test_errors_false_is_not_believed_without_the_items_own_status() -> None:
-    outcomes = read(b'{"errors":false,"items":[{"index":{"status":201}},{"delete":{"status":500}}]}', BATCH)
-    assert isinstance(outcomes, list)
-    assert outcomes[0] == WRITTEN
-    assert isinstance(outcomes[1], Failure)
 
 
 @pytest.mark.parametrize(

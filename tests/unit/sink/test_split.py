@@ -93,13 +93,6 @@ def test_nobody_is_blamed_while_the_server_is_down(lost: Failure) -> None:
     assert search.away == lost
 
 
-def test_a_request_that_was_never_sent_is_not_searched_and_needs_no_probe() -> None:
-    wire = Wire({3: Lost(BROKEN, sent=False)})
-    search = wire.write(100)
-    assert (len(wire.sent), wire.probes) == (1, 0)
-    assert search.away == BROKEN
-
-
 def test_a_systemic_refusal_stops_the_target_at_once() -> None:
     wire = Wire({3: CONFIG})
     search = wire.write(100, [(0, 50), (50, 100)])
@@ -130,11 +123,6 @@ def test_413_and_timeouts_are_pressure(answer: Answer, pressure: bool) -> None:
     assert Wire({0: answer}).write(8).pressure is pressure
 
 
-def test_a_429_of_one_item_is_pressure() -> None:
-    busy = Failure(Reason.ES_429, "busy")
-    assert Wire({0: [busy, WRITTEN]}).write(2).pressure
-
-
 def test_a_search_that_has_no_more_time_leaves_the_rest_unsent_and_says_so() -> None:
     wire = Wire({0: Lost(LATE)}, most=3)
     search = wire.write(64)
@@ -155,9 +143,3 @@ def test_what_a_node_that_hangs_did_not_answer_is_sent_again_as_a_whole_and_blam
     search.run(iter([(0, 1)]))
     assert (search.outcomes, search.pressure, search.away) == ([WRITTEN], False, None)
     assert sent == [(0, 1)] * 3
-
-
-def test_what_a_node_that_hangs_did_not_answer_waits_where_no_other_answers() -> None:
-    search = Search(lambda *_: Lost(LATE, elsewhere=True), lambda: False, lambda: False, [NOTHING] * 2)
-    search.run(iter([(0, 2)]))
-    assert (search.outcomes, search.away) == ([LATE, LATE], LATE)

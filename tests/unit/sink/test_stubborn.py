@@ -4,7 +4,6 @@ import pytest
 
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction
-from outbox.sink import elastic
 from outbox.sink.elastic import Stubborn
 
 BUSY = Failure(Reason.ES_429, "busy")
@@ -40,11 +39,3 @@ def test_each_version_of_each_document_is_counted_for_itself() -> None:
     memory = Stubborn(least_bytes=100)
     for name, version in [("a", 1), ("a", 2), ("b", 1)] * 2:
         assert memory.judge(action(name, version), 100, BUSY) == BUSY
-
-
-def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic, "_MOST_COUNTED", 10)
-    memory = Stubborn(least_bytes=100)
-    for number in range(1000):
-        memory.judge(action(str(number)), 100, BUSY)
-    assert len(memory._counts) <= 10
