@@ -69,9 +69,11 @@ def people_look(queue: EventTable) -> None:
     """Lists and counts, as pages and the sampler ask for them."""
     pool, last = queue.pool(), (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
     browsing = PostgresBrowsing(pool)
-    assert browsing.open_page(EventFilter(), ["pending", "processing"], 2**63 - 1, 1_000)
-    assert browsing.failed_page(EventFilter(), last, 1_000)
-    assert browsing.done_page(EventFilter(), last, 1_000)
+    assert browsing.page(
+        "list_open", EventFilter(), statuses=["pending", "processing"], before_seq=2**63 - 1, limit=1_000
+    )
+    assert browsing.page("list_failed", EventFilter(), before_at=last[0], before_id=last[1], limit=1_000)
+    assert browsing.page("list_done", EventFilter(), before_at=last[0], before_id=last[1], limit=1_000)
     assert PostgresFailures(pool).groups(EventFilter(), 100)
     assert PostgresOverview(pool).open_by_type()
 
