@@ -86,8 +86,8 @@ class Lookups:
         return set(held)
 
     def _admits(self, kind: str, looked_up: int, gone: int) -> bool:
-        """May so many entities of this type that were not found be deleted? More than half of a minute's lookups look
-        like a broken view."""
+        """May so many entities of this type that were not found be deleted? More than half of a minute's lookups are the
+        sign of a broken view."""
         now = self.clock()
         with self._lock:
             seen = self._seen_of(kind)
