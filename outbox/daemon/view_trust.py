@@ -86,7 +86,7 @@ class Lookups:
         return set(held)
 
     def _admits(self, kind: str, looked_up: int, gone: int) -> bool:
-        """May so many entities of this type that were not found be deleted? More than half of a minute's lookups are the
+        """May so many entities of this type that were not found be deleted? More than half of a minute's lookups are a
         sign of a broken view."""
         now = self.clock()
         with self._lock:
