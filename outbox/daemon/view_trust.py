@@ -78,7 +78,8 @@ class Lookups:
         doubted = {kind: gone for kind, (n, gone) in asked.items() if not self._admits(kind, n, len(gone))}
         there = self._others_are_there({kind: {event.entity_id for event in gone} for kind, gone in doubted.items()})
         for kind in there:  # others of the type are, so these are gone
-            self._seen.pop(kind, None)
+            with self._lock:
+                self._seen.pop(kind, None)
             self.brake.let_go(_fingerprint(kind))
         held = doubted.keys() - there
         for kind in held:
@@ -86,8 +87,8 @@ class Lookups:
         return set(held)
 
     def _admits(self, kind: str, looked_up: int, gone: int) -> bool:
-        """May so many entities of this type that were not found be deleted? More than half of a minute's lookups look
-        like a broken view."""
+        """May so many entities of this type that were not found be deleted? More than half of a minute's lookups are a
+        sign of a broken view."""
         now = self.clock()
         with self._lock:
             seen = self._seen_of(kind)
