@@ -64,7 +64,6 @@ DELETE: Final = "select outbox_enqueue('article', %s, 'delete')"
 WAYS: Final = (
     Way("refresh", "select outbox_refresh('article', %s)", "select outbox_refresh('article', %s)"),
     Way("upsert", UPSERT, DELETE),
-    Way("upsert, the view still has a version", UPSERT, DELETE, ", 1::bigint as version"),
 )
 
 
