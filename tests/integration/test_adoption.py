@@ -384,7 +384,7 @@ def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guid
 
 def test_rows_that_someone_holds_are_filled_when_they_are_free_again(empty_database: str, guide: Connection) -> None:
     guide.execute("drop table search_outbox_events")
-    create_guide_table(guide, 10_000)
+    create_guide_table(guide, 40_000)
     hold = "select id from search_outbox_events where seq is null and status = 'pending' for update"
     with psycopg.connect(empty_database) as holder, migrate_process(empty_database) as process:
         eventually(lambda: left_to_fill(guide), every=0.001)

@@ -419,6 +419,7 @@ class TestThereAndBack:
         assert (count(connection), count(connection, "search_outbox_events")) == (2, 14)
 
 
+@pytest.mark.release("the SQL is the same on each of them; scripts/compat has more versions", keep=1)
 @pytest.mark.slow
 def test_older_servers_have_the_same_log(older_postgres_url: str) -> None:
     with fresh_database(older_postgres_url) as url, psycopg.connect(url, autocommit=True) as conn:

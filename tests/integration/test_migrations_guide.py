@@ -121,18 +121,6 @@ def test_the_guides_oldest_pending_runs_as_written(crashed: psycopg.Connection) 
     assert [(attempts, retry, reason) for _, _, attempts, retry, reason in rows] == [(0, None, None)]
 
 
-def test_a_producer_needs_to_give_only_three_columns(connection: psycopg.Connection) -> None:
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op)"
-        " select 'block', n, 'upsert' from generate_series(1, 3) as n"
-    )
-    rows = connection.execute(
-        "select entity_id, seq, event_version, status, attempts, replay_count, abandoned_count"
-        " from search_outbox_events order by id"
-    ).fetchall()
-    assert rows == [(str(n), n, n, "pending", 0, 0, 0) for n in (1, 2, 3)]
-
-
 def test_default_ids_are_time_ordered_uuids_of_version_7(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into search_outbox_events (entity_type, entity_id, op)"
@@ -144,12 +132,3 @@ def test_default_ids_are_time_ordered_uuids_of_version_7(connection: psycopg.Con
     assert clock is not None
     assert all(0 <= float(clock[0]) - (event_id.int >> 80) < 60_000 for event_id in ids)
     assert sorted(event_id.int >> 80 for event_id in ids) == [event_id.int >> 80 for event_id in ids]
-
-
-def test_a_payload_stays_the_text_that_the_producer_wrote(connection: psycopg.Connection) -> None:
-    text = '{"n": 12345678901234567890,  "price": 1.10, "a": 1, "a": 2}'
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload) values ('block', '1', 'upsert', %s)",
-        (text,),
-    )
-    assert connection.execute("select payload::text from search_outbox_events").fetchone() == (text,)
