@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -53,9 +53,15 @@ def test_a_batch_whose_session_was_ended_by_a_restart_is_projected_without_waiti
     """Claims go by other sessions than lookups: after a restart of PostgreSQL these are new, and those dead."""
     queue.connection.execute(VIEW.encode())
     lane = wire().lanes[0]
+
+    def is_done(id: UUID) -> bool:
+        """A busy Elasticsearch may want another try."""
+        queue.make_due()
+        lane.step()
+        return bool(queue.row(id).status == "done")
+
     first = queue.produce("1", "refresh", entity_type="note", payload=None)
-    lane.step()
-    assert queue.row(first).status == "done"
+    eventually(lambda: is_done(first), what="the first one")
     of_lookups = "from pg_stat_activity where datname = current_database() and application_name = 'outbox-documents'"
     assert queue.value(f"select count(pg_terminate_backend(pid)) {of_lookups}") > 0
     eventually(lambda: queue.value(f"select count(*) {of_lookups}") == 0, what="their end")
@@ -63,7 +69,9 @@ def test_a_batch_whose_session_was_ended_by_a_restart_is_projected_without_waiti
     lane.step()
     assert queue.row(second).status == "processing", "the lookup met the end of its session"
     lane.step()
-    assert (queue.row(second).status, queue.row(second).attempts) == ("done", 1)
+    assert queue.row(second).status != "processing", "its lease lasts for a minute, and nobody reclaims here"
+    assert queue.row(second).attempts <= 1
+    eventually(lambda: is_done(second), what="the second one")
 
 
 class WatchingSink(MemorySink):
@@ -126,7 +134,7 @@ def test_an_idle_poll_is_one_statement_and_a_batch_is_two(queue: EventTable, sta
 
 SHIFTED = """
 import sys
-from uuid import uuid4
+from uuid import UUID, uuid4
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryLater
 from outbox.ports import ClaimOrder
