@@ -23,6 +23,7 @@ def nothing_is_leased(queue: EventTable) -> bool:
 AFTER_GRACE_SECONDS = 10.0  # what the units and the compose file leave a daemon after its grace, before kill -9
 
 
+@pytest.mark.release("both signals have one handler", keep="SIGTERM")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_under_load_drains_and_exits_with_0_and_no_row_leased(
     queue: EventTable, start_daemon: StartProcess, number: int
@@ -179,17 +180,6 @@ class Systemd:
                 return
 
 
-def test_systemd_hears_of_ready_progress_and_stopping(
-    queue: EventTable, start_daemon: StartProcess, systemd: Systemd
-) -> None:
-    daemon = start_daemon(NOTIFY_SOCKET=str(systemd.path), WATCHDOG_USEC="2000000")
-    daemon.wait_until(lambda: "READY=1" in systemd.said, "READY=1")
-    daemon.wait_until(lambda: systemd.said.count("WATCHDOG=1") >= 3, "the watchdog to be fed")
-    assert daemon.terminate() == 0
-    assert "STOPPING=1" in systemd.said
-    assert systemd.said.index("READY=1") < systemd.said.index("STOPPING=1")
-
-
 def test_systemd_starts_what_waits_for_postgresql_and_reads_what_for_in_the_status_line(
     queue: EventTable, start_daemon: StartProcess, systemd: Systemd, database: str
 ) -> None:
@@ -212,6 +202,7 @@ def test_systemd_starts_what_waits_for_postgresql_and_reads_what_for_in_the_stat
         queue.connection.execute(pause)
         daemon.wait_until(lambda: says("paused: operator *"), "STATUS=paused")
         assert daemon.terminate() == 0
+        assert systemd.said.index("READY=1") < systemd.said.index("STOPPING=1")
 
 
 def test_workers_and_their_heartbeats_are_in_the_table(queue: EventTable, start_daemon: StartProcess) -> None:

@@ -154,6 +154,7 @@ def test_what_a_killed_lab_leaves_is_ended_by_itself_and_removed_by_clean(
     assert "dropped database lab_bad_op" in cleaned.output
 
 
+@pytest.mark.release("judges the labs and not the program")
 def test_a_server_that_does_not_answer_is_said(start_process: StartProcess, elastic_url: str) -> None:
     given = ["--database-url", "postgresql://x@127.0.0.1:1/y", "--elastic-url", elastic_url]
     process = start_process([sys.executable, "-m", "labs", "run", "bad_op", *given], PATH=os.environ["PATH"])
