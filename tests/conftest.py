@@ -12,82 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.fixtures.browser import browser
-from tests.fixtures.burners import busy_machine
-from tests.fixtures.commands import outbox, outbox_here, servers
-from tests.fixtures.connect import capture, connect_url, logical_database, logical_postgres_url
-from tests.fixtures.console import console, guarded, guarded_behind, start_console
 from tests.fixtures.depth import HOW_TO_RUN, RunSelection, depth
-from tests.fixtures.desks import desk, examine
-from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
-from tests.fixtures.embedded import server_folder
-from tests.fixtures.failures import pool
-from tests.fixtures.kafka import kafka, kafka_url, topic
-from tests.fixtures.logins import logins
-from tests.fixtures.postgres import (
-    connection,
-    database,
-    empty_database,
-    migrated_template,
-    older_postgres_url,
-    postgres_url,
-)
-from tests.fixtures.processes import free_port
-from tests.fixtures.queue import queue
-from tests.fixtures.roles import roles
-from tests.fixtures.secured import authority, secured_elastic, secured_postgres
-from tests.fixtures.secured_opensearch import secured_opensearch
 from tests.fixtures.servers import PRODUCT
 from tests.fixtures.shared import await_shared_servers, shared_servers
-from tests.fixtures.starting import end_of_the_warm_process, start_daemon, start_process
-from tests.fixtures.wired import wire
 
-__all__ = [
-    "absent_index",
-    "authority",
-    "browser",
-    "busy_machine",
-    "capture",
-    "connect_url",
-    "connection",
-    "console",
-    "database",
-    "desk",
-    "elastic_url",
-    "empty_database",
-    "end_of_the_warm_process",
-    "es",
-    "examine",
-    "free_port",
-    "guarded",
-    "guarded_behind",
-    "index",
-    "kafka",
-    "kafka_url",
-    "logical_database",
-    "logical_postgres_url",
-    "logins",
-    "migrated_template",
-    "older_postgres_url",
-    "outbox",
-    "outbox_here",
-    "pool",
-    "postgres_url",
-    "queue",
-    "roles",
-    "secured_elastic",
-    "secured_opensearch",
-    "secured_postgres",
-    "server_folder",
-    "servers",
-    "start_console",
-    "start_daemon",
-    "start_process",
-    "topic",
-    "wire",
-]
-
-pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.durations", "tests.fixtures.limits"]
+# What decides about a run, then what is handed to tests. Each after those that it imports.
+_RUN = ("dispatch", "durations", "limits")
+_HANDED = (
+    "processes", "starting", "postgres", "elasticsearch", "browser", "burners", "commands", "connect", "console",
+    "desks", "embedded", "failures", "kafka", "queue", "roles", "secured", "secured_opensearch", "logins", "wired",
+)  # fmt: skip
+pytest_plugins = [f"tests.fixtures.{name}" for name in (*_RUN, *_HANDED)]
 
 # No time limit per example: the machine is shared, and a slow moment is no finding.
 settings.register_profile("house", deadline=None, print_blob=True, max_examples=depth(50, 100))

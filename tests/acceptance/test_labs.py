@@ -91,6 +91,7 @@ def test_the_quickest_pass_and_leave_whole_reports(labs: StartLabs, quick_runs: 
         assert {"report.html", "report.md", "report.json", "reproduce.sh", "MANIFEST.sha256", "ledger.ndjson"} <= files
 
 
+@pytest.mark.release("judges the reports of the labs and not the program")
 def test_stored_runs_are_judged_the_same_again_and_a_changed_one_is_found(labs: StartLabs, quick_runs: Path) -> None:
     runs = [str(path) for path in sorted(quick_runs.glob("*-*"))]
     assert labs("verify", *runs).wait() == 0
@@ -109,6 +110,7 @@ def note(addresses: list[str], request: Request) -> None:
     addresses.append(request.url)
 
 
+@pytest.mark.release("judges the reports of the labs and not the program")
 def test_reports_open_in_a_real_browser_fit_a_phone_and_print(browser: Browser, quick_runs: Path) -> None:
     for path in sorted(quick_runs.glob("*/report.html")):
         asked: list[str] = []
