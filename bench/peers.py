@@ -14,11 +14,12 @@ from bench import peers_joined, pgsync
 from bench.arrivals import PACE, Arrivals
 from bench.drain import warm_up
 from bench.load import bulk_bodies, document_sql, text_of
-from bench.pgsync import HOME, VERSION, PgSync, Processes, install, postgres_programs, redis_program, session
+from bench.pgsync import VERSION, PgSync, Processes, installed, postgres_programs, redis_program, session
 from bench.poller import BATCH, TABLE
 from bench.raw import send
 from bench.result import BenchmarkResult, CannotRun, Threshold, percentile, progress
 from bench.stack import POSTGRES, BenchmarkServers
+from bench.tools import HOME
 from bench.worker import cpu_seconds, daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres
 
@@ -57,7 +58,7 @@ def run(
     documents, paced, joined, rounds = (300, 20, 100, 1) if smoke else (documents, paced, joined, rounds)
     if "elasticsearch" not in stack.versions():
         raise CannotRun("PGSync and the poller use Elasticsearch's client, which refuses other products")
-    install()
+    installed()
     redis_program()
     programs = postgres_programs()
     result = BenchmarkResult("peers", smoke)

@@ -1,12 +1,11 @@
-"""PGSync in its own environment: installed under build/, with Debian's redis. Not a dependency of ours."""
+"""PGSync in its own environment, with Debian's redis."""
 
 import json
 import os
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,11 +15,11 @@ import psycopg
 from bench.arrivals import DidNotFollow
 from bench.result import CannotRun, progress
 from bench.stack import BenchmarkServers
+from bench.tools import HOME, must, programs
 from bench.worker import stopped
 from outbox.embedded.process import free_port
 
 VERSION = "7.3.0"
-HOME = Path("build/peers").absolute()
 DEBIAN = Path("/usr/lib/postgresql")
 LOG = HOME / "pgsync.log"
 REDIS_PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1")
@@ -31,24 +30,9 @@ ONCE_SECONDS = 120.0  # for what runs once: the bootstrap, a snapshot
 Processes = list[subprocess.Popen[bytes]]
 
 
-def install() -> Path:
+def installed() -> Path:
     """The folder of its programs."""
-    programs = HOME / "venv" / "bin"
-    stamp = HOME / f"installed-{VERSION}"
-    if not stamp.exists():
-        progress(f"installing PGSync {VERSION} into {HOME.name}/venv")
-        HOME.mkdir(parents=True, exist_ok=True)
-        _must([sys.executable, "-m", "venv", str(HOME / "venv")], "no virtual environment")
-        _must([str(programs / "pip"), "install", "-q", f"pgsync=={VERSION}"], f"PGSync {VERSION} cannot be installed")
-        stamp.touch()
-    return programs
-
-
-def _must(command: Sequence[str], problem: str, folder: Path | None = None) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=900)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise CannotRun(f"{problem}: {last[:200]}")
+    return programs("pgsync", f"pgsync=={VERSION}")
 
 
 def redis_program() -> tuple[str, dict[str, str]]:
@@ -62,9 +46,9 @@ def redis_program() -> tuple[str, dict[str, str]]:
             raise CannotRun("no redis-server, and no apt-get to fetch Debian's package")
         progress("fetching Debian's redis-server")
         place.mkdir(parents=True, exist_ok=True)
-        _must(["apt-get", "download", *REDIS_PACKAGES], "redis-server cannot be fetched", place)
+        must(["apt-get", "download", *REDIS_PACKAGES], "redis-server cannot be fetched", place)
         for package in place.glob("*.deb"):
-            _must(["dpkg-deb", "-x", str(package), str(place)], "redis-server cannot be unpacked")
+            must(["dpkg-deb", "-x", str(package), str(place)], "redis-server cannot be unpacked")
     folders = ":".join(str(folder) for folder in (place / "usr/lib").glob("*-linux-gnu"))
     return str(program), {"LD_LIBRARY_PATH": folders}
 
@@ -125,7 +109,7 @@ class PgSync:
 
     def __init__(self, url: str, elastic_url: str, index: str, redis_port: int, nodes: Mapping[str, object]) -> None:
         parts = urlsplit(url)
-        self._programs = install()
+        self._programs = installed()
         self._folder = HOME / "run" / index
         self._folder.mkdir(parents=True, exist_ok=True)
         schema = [{"database": parts.path.lstrip("/"), "index": index, "nodes": nodes}]

@@ -1,17 +1,15 @@
 """profile: where the daemon's time goes during a drain, by py-spy; kept as a picture. Has no bar."""
 
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from bench.load import fill
-from bench.result import BenchmarkResult, CannotRun, progress
+from bench.result import RESULTS, BenchmarkResult, CannotRun, progress
 from bench.stack import BenchmarkServers
+from bench.tools import programs
 from bench.worker import daemons
 
-HOME = Path("build/peers").absolute()
 LEAST_SHARE = 0.01  # thinner than this is not drawn
 MOST_SECONDS = 20
 
@@ -20,7 +18,7 @@ def run(
     stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 1, events: int = 400_000, size: int = 500
 ) -> BenchmarkResult:
     events = 2_000 if smoke else events
-    program = py_spy()
+    program = str(programs("py-spy", "py-spy") / "py-spy")
     result = BenchmarkResult("profile", smoke)
     result.settings = {"events": events, "document_bytes": size, "tool": _said([program, "--version"])}
     with stack.database() as url, stack.index() as index:
@@ -39,28 +37,9 @@ def run(
     return result
 
 
-def py_spy() -> str:
-    """The installed one, or one under build/."""
-    beside = Path(sys.executable).with_name("py-spy")
-    own = HOME / "py-spy" / "bin" / "py-spy"
-    for found in (beside, own):
-        if found.exists():
-            return str(found)
-    if on_path := shutil.which("py-spy"):
-        return on_path
-    progress("installing py-spy under build/")
-    for command in (
-        [sys.executable, "-m", "venv", str(own.parents[1])],
-        [str(own.with_name("pip")), "install", "-q", "py-spy"],
-    ):
-        if subprocess.run(command, capture_output=True, check=False, timeout=600).returncode:
-            raise CannotRun("py-spy cannot be installed")
-    return str(own)
-
-
 def record(program: str, pid: int, seconds: int) -> dict[tuple[str, ...], int]:
     """Samples by stack, of running threads only: a lane that waits for a server costs nothing."""
-    out = HOME.parent / "bench" / "profile.raw"
+    out = RESULTS / "profile.raw"
     command = [program, "record", "--pid", str(pid), "--duration", str(seconds), "--rate", "200", "--nonblocking"]
     command += ["--format", "raw", "--output", str(out), "--gil"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 60)

@@ -1,13 +1,9 @@
 """PgQueuer and Procrastinate in an environment of their own under build/: what a queue library without a sink costs the
 database. Not dependencies of ours."""
 
-import subprocess
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.pgsync import HOME
-from bench.result import CannotRun, progress
+from bench.tools import must, programs
 
 PACKAGES = ("pgqueuer==1.6.0", "procrastinate==3.10.0", "psycopg[binary]==3.3.9")
 # Each program: `install`, `insert N` in transactions of one job, or `work`, which ends when no job is left.
@@ -70,25 +66,12 @@ class QueueLibrary:
     payload: str
 
     def do(self, *what: str) -> None:
-        command = [_python(), "-c", PROGRAMS[self.name], self.url, self.payload, *what]
-        _must(command, f"{self.name}: {what[0]}")
-
-
-def _python() -> str:
-    """Of the environment, which is made once."""
-    place = HOME / "queues"
-    stamp = place / ("-".join(PACKAGES).replace("[binary]", ""))
-    if not stamp.exists():
-        progress(f"installing {', '.join(PACKAGES)}")
-        place.mkdir(parents=True, exist_ok=True)
-        _must([sys.executable, "-m", "venv", str(place / "venv")], "no virtual environment")
-        _must([str(place / "venv/bin/pip"), "install", "-q", *PACKAGES], "the queue libraries cannot be installed")
-        stamp.touch()
-    return str(place / "venv/bin/python")
-
-
-def _must(command: Sequence[str], problem: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise CannotRun(f"{problem}: {last[:200]}")
+        command = [
+            str(programs("queues", *PACKAGES) / "python"),
+            "-c",
+            PROGRAMS[self.name],
+            self.url,
+            self.payload,
+            *what,
+        ]
+        must(command, f"{self.name}: {what[0]}")

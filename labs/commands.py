@@ -58,13 +58,9 @@ def list_(json: Json = False) -> None:
 
 
 @app.command()
-def show(name: str, json: Json = False) -> None:
+def show(name: str) -> None:
     """Show story, hypothesis, load, fault, checks and requirements of an experiment. Runs nothing."""
-    one = find(name)
-    if json:
-        print(jsonlib.dumps(_described(one), indent=1))
-        return
-    for key, value in _described(one).items():
+    for key, value in _described(find(name)).items():
         if value not in (None, "", []):
             print(_paragraph(key.replace("_", " "), "; ".join(value) if isinstance(value, list) else str(value)))
 

@@ -22,7 +22,6 @@ exit codes: 0 all passed, 1 one failed, 2 usage, 3 one could not be run here (wh
 examples:
   scripts/compat                                  all of them, about {minutes} minutes
   scripts/compat opensearch-2 opensearch-3        these two
-  scripts/compat --list
   scripts/compat --record                         all, then the table in docs/compatibility.md
   scripts/compat upgrade --from v0.1.0            from the code of that tag, taken from git
   nice -n 15 scripts/compat python-3.13           beside other work; logs and figures are in build/compat
@@ -42,7 +41,6 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="runs, by default all")
-    made.add_argument("--list", action="store_true", help="list the runs and leave")
     made.add_argument("--wide", action="store_true", help="four times as many tests: all that meet a server")
     made.add_argument(
         "--record", action="store_true", help="write every result in build/compat into the docs; other runs keep theirs"
@@ -55,10 +53,7 @@ def main(arguments: list[str]) -> int:
     made = parser()
     asked = made.parse_args(arguments)
     if strange := [name for name in asked.names if name not in NAMES]:
-        made.error(f"no run is called {', '.join(strange)}; --list names them")
-    if asked.list:
-        print(listed())
-        return 0
+        made.error(f"no run is called {', '.join(strange)}; --help names them")
     # Started in the background by a shell, SIGINT is ignored here and would be in every daemon that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = {c.name: c.wide if asked.wide else c for c in COMBINATIONS}
