@@ -57,7 +57,7 @@ check_source() {
 test_options=(-n "${OUTBOX_TEST_PROCESSES:-4}" --dist loadfile --no-loadscope-reorder --max-worker-restart 4)
 
 # The simulated machine, by OUTBOX_TEST_MACHINE: `young` (the default) was started a minute ago; `busy` has two CPU-bound
-# processes in addition; `young busy` is both; `plain` is the real machine. Tests with the mark `busy`
+# processes in addition; `young busy` is both; `plain` is the real machine. Some tests with the mark `busy`
 # (tests/fixtures/burners.py) and with a clock that is set back (tests/acceptance/test_clock_set_back.py) are in every run.
 is_wanted() { [[ " ${OUTBOX_TEST_MACHINE:-young} " == *" $1 "* ]]; }
 

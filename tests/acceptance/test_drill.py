@@ -13,7 +13,7 @@ from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
-pytestmark = pytest.mark.busy
+pytestmark = pytest.mark.busy(whole=True)
 PERSON, CONCLUSION = "alice", "drill: producer fixed"
 
 

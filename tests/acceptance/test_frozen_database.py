@@ -16,7 +16,7 @@ from outbox.store.schema.migrate import migrate
 from tests.fixtures.processes import StartProcess, find_free_port, http_get
 from tests.fixtures.servers import POSTGRES_SETTINGS
 
-pytestmark = pytest.mark.busy
+pytestmark = pytest.mark.busy(whole=True)
 # As `outbox run`, but a loop counts as hung after seconds and not minutes.
 QUICK_TO_JUDGE = """
 from outbox.telemetry import beats

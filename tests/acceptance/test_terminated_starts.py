@@ -11,7 +11,7 @@ from tests.fixtures.processes import StartProcess
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
 
-pytestmark = pytest.mark.busy
+pytestmark = pytest.mark.busy(whole=True)
 AT_ONCE = 5
 ENDED_EACH = 10  # connections of each daemon; a start makes six
 

@@ -18,7 +18,7 @@ from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink, elastic_sink
 from tests.fixtures.waiting import eventually
 
-pytestmark = pytest.mark.busy
+pytestmark = pytest.mark.busy(whole=True)
 MOST_HOT = 0.9
 OF_A_CONNECTION = ("select pg_backend_pid()", "show default_transaction_isolation")
 
