@@ -17,7 +17,7 @@ from elasticsearch import Elasticsearch
 from outbox.cli.menu import app
 from tests.fixtures.depth import depth
 from tests.fixtures.processes import ROOT, StartProcess, clean_environment
-from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually, slowness
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # The other ways to write an event, over the tables of the README.
@@ -60,7 +60,7 @@ def shell(text: str, environment: dict[str, str], folder: Path = ROOT) -> str:
         env=clean_environment(environment),
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=SECONDS * slowness(),
         check=False,
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
