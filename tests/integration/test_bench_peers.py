@@ -16,6 +16,7 @@ from bench.worker import daemons
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS, LIMIT_SECONDS = 20, 2.0
+pytestmark = pytest.mark.release("judges a benchmark and not the program")
 
 
 @pytest.fixture
@@ -49,7 +50,6 @@ def test_a_change_counts_when_its_comment_is_there(servers: BenchmarkServers, in
     assert changed.among(["1", "2", "no such"]) == ["2"]
 
 
-@pytest.mark.release("judges a benchmark and not the program")
 def test_our_side_follows_the_comments(servers: BenchmarkServers) -> None:
     result = BenchmarkResult("peers", smoke=True)
     Joined(servers, servers, result, DOCUMENTS, 3, lambda: None).side(OURS)
@@ -57,7 +57,6 @@ def test_our_side_follows_the_comments(servers: BenchmarkServers) -> None:
     assert all(result.median(f"{OURS}: {label}") > 0 for label in UNITS if label != "CPU")
 
 
-@pytest.mark.release("judges a benchmark and not the program")
 def test_a_side_that_does_not_follow_is_named_and_ends_no_run(
     servers: BenchmarkServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
