@@ -256,3 +256,25 @@ def test_payloads_are_for_operators_and_unmasking_for_admins_who_leave_a_trace(
     row = connection.execute("select action, actor, role, source, reason, event_id from search_outbox_audit").fetchone()
     assert row == ("PAYLOAD_UNMASKED", "admin", "admin", "console", "asked by support", id)
     assert "secret@example" not in served.as_("admin").get(f"/ops/queue/events/{id}").text
+
+
+def test_a_malformed_body_of_an_unauthenticated_client_is_a_401_and_not_read(guarded: Served) -> None:
+    answer = guarded.client.post("/api/v1/failed/replay", content=b"{", headers={"content-type": "application/json"})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert answer.json()["title"] == "Unauthorized"
+
+
+def test_a_form_that_does_not_say_where_it_comes_from_is_refused(console: Served) -> None:
+    assert console.client.post("/ops/queue/pause", data=ACT).status_code == 403
+
+
+def test_no_page_holds_inline_script_or_style(console: Served) -> None:
+    client = console.client
+    for door in application.PAGES:
+        if door.method == "GET" and "{" not in door.path:
+            text = client.get(door.path).text
+            assert not re.search(r"<script(?![^>]*\bsrc=)", text), door.path
+            assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text), door.path
+            assert "//cdn" not in text
+            assert not re.search(r'(?:src|href)="https?://', text), door.path
