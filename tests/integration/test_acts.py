@@ -254,3 +254,22 @@ def test_nothing_about_people_is_shown_without_login(guarded: Served, connection
         told = f"{answer.headers} {answer.text}"
         assert "canary" not in told, answer.url
         assert not [name for name in ("vic", "olga", "ada") if re.search(rf"\b{name}\b", told)], answer.url
+
+
+@pytest.mark.parametrize("fields", ["email"], ids=["masked"])
+def test_a_deeply_nested_payload_is_shown_or_said_to_be_too_deep(
+    start_console: StartConsole, connection: psycopg.Connection, fields: str
+) -> None:
+    served = start_console(OUTBOX_REDACT_FIELDS=fields)
+    for depth in (400, 3_000):
+        for opened, closed in (("[", "]"), ('{"a":', "}")):
+            inner = opened * depth + '{"email": "secret@example"}' + closed * depth
+            (id,) = connection.execute(
+                "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+                " values ('a', '1', 'upsert', %s) returning id",
+                [f'{{"deep": {inner}}}'],
+            ).fetchone() or (None,)
+            for path in (f"/api/v1/events/{id}", f"/ops/queue/events/{id}"):
+                answer = served.client.get(path)
+                assert answer.status_code == 200, (depth, opened, path)
+                assert not fields or "secret@example" not in answer.text

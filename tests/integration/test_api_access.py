@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from outbox.web import application, routing
-from outbox.web.auth import PEOPLE, RateLimits, Role
+from outbox.web.auth import LINE, PEOPLE, RateLimits, Role
 from outbox.web.routing import Endpoint
 from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
 from tests.fixtures.failures import audit_counts, events
@@ -84,10 +84,11 @@ def test_logins_and_refusals_leave_one_line_and_a_count_each_and_never_the_token
 
 
 def test_a_flood_of_refusals_is_counted_and_not_written(guarded: Served) -> None:
+    guarded.app.state.gate._lines = RateLimits(lambda: 0.0)
     with structlog.testing.capture_logs() as logs:
         for _ in range(60):
             wrong(guarded.client)
-    assert 10 < len(logs) < 45
+    assert len(logs) == LINE.burst
     page = guarded.client.get("/metrics").text
     found = re.findall(r'outbox_console_access_total\{.*verdict="(?:wrong_token|too_often)"\} ([\d.]+)', page)
     assert sum(map(float, found)) == 60
@@ -256,3 +257,25 @@ def test_payloads_are_for_operators_and_unmasking_for_admins_who_leave_a_trace(
     row = connection.execute("select action, actor, role, source, reason, event_id from search_outbox_audit").fetchone()
     assert row == ("PAYLOAD_UNMASKED", "admin", "admin", "console", "asked by support", id)
     assert "secret@example" not in served.as_("admin").get(f"/ops/queue/events/{id}").text
+
+
+def test_a_malformed_body_of_an_unauthenticated_client_is_a_401_and_not_read(guarded: Served) -> None:
+    answer = guarded.client.post("/api/v1/failed/replay", content=b"{", headers={"content-type": "application/json"})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert answer.json()["title"] == "Unauthorized"
+
+
+def test_a_form_that_does_not_say_where_it_comes_from_is_refused(console: Served) -> None:
+    assert console.client.post("/ops/queue/pause", data=ACT).status_code == 403
+
+
+def test_no_page_holds_inline_script_or_style(console: Served) -> None:
+    client = console.client
+    for door in application.PAGES:
+        if door.method == "GET" and "{" not in door.path:
+            text = client.get(door.path).text
+            assert not re.search(r"<script(?![^>]*\bsrc=)", text), door.path
+            assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text), door.path
+            assert "//cdn" not in text
+            assert not re.search(r'(?:src|href)="https?://', text), door.path

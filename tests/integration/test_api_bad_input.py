@@ -182,3 +182,11 @@ def test_a_wrong_form_is_a_page_that_says_so(
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"].startswith("text/html")
     assert state(connection) == before
+
+
+def test_a_body_without_a_length_is_bounded_too(shared: tuple[Served, psycopg.Connection]) -> None:
+    chunks = (b" " * 50_000 for _ in range(10))
+    answer = shared[0].client.post(
+        "/api/v1/failed/replay", content=chunks, headers={"content-type": "application/json"}
+    )
+    problem(answer, 413)

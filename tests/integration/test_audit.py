@@ -284,3 +284,18 @@ def test_rows_from_before_the_login_was_kept_still_verify(
     connection.execute("alter table search_outbox_audit disable trigger all")
     connection.execute("update search_outbox_audit set login = 'another' where id in (2, 5)")
     assert [finding.id for finding in desk.verify().findings] == [2, 5]
+
+
+def test_an_insert_cannot_choose_its_id_its_time_or_its_place_in_the_chain(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk
+) -> None:
+    fill(pool, 2)
+    connection.execute(
+        "insert into search_outbox_audit (id, at, action, actor, source, prev_hash, hash)"
+        " values (99, '2000-01-01', 'PAUSED', 'mallory', 'cli', 'x', 'y')"
+    )
+    row = connection.execute(
+        "select id, at > now() - interval '1 minute' from search_outbox_audit where actor = 'mallory'"
+    )
+    assert row.fetchone() == (3, True)
+    assert desk.verify().ok

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
-from outbox.web import console_server
+from outbox.web import console_server, routing
 from tests.fixtures.console import ACT, Served, post
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -96,3 +96,9 @@ def test_a_crowd_is_asked_to_come_back_and_health_is_answered(
     assert int(refused.headers["retry-after"]) > 0
     assert client.get("/ops/queue").status_code == status
     assert client.get("/healthz").status_code == 200
+
+
+def test_a_body_has_a_deadline(open_socket: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "MOST_SECONDS", 0.3)
+    head = "POST /api/v1/pause HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
+    assert open_socket(f'{head}\r\n{{"by"').recv(12) == b"HTTP/1.1 408"

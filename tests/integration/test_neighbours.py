@@ -67,13 +67,13 @@ def statuses(queue: EventTable, entity_type: str) -> dict[str, int]:
 
 def people_look(queue: EventTable) -> None:
     """Lists and counts, as pages and the sampler ask for them."""
-    pool, last = queue.pool(), (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
+    pool = queue.pool()
+    last: dict[str, Any] = {"before_at": datetime.max.replace(tzinfo=UTC), "before_id": UUID(int=2**128 - 1)}
     browsing = PostgresBrowsing(pool)
-    assert browsing.page(
-        "list_open", EventFilter(), statuses=["pending", "processing"], before_seq=2**63 - 1, limit=1_000
-    )
-    assert browsing.page("list_failed", EventFilter(), before_at=last[0], before_id=last[1], limit=1_000)
-    assert browsing.page("list_done", EventFilter(), before_at=last[0], before_id=last[1], limit=1_000)
+    statuses = ["pending", "processing"]
+    assert browsing.page("list_open", EventFilter(), limit=1_000, statuses=statuses, before_seq=2**63 - 1)
+    assert browsing.page("list_failed", EventFilter(), limit=1_000, **last)
+    assert browsing.page("list_done", EventFilter(), limit=1_000, **last)
     assert PostgresFailures(pool).groups(EventFilter(), 100)
     assert PostgresOverview(pool).open_by_type()
 
