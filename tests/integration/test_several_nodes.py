@@ -70,7 +70,9 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(elastic_url: str) -> Iterator[Cluster]:
+def cluster(elastic_url: str, es: Elasticsearch, index: str) -> Iterator[Cluster]:
+    # A busy master takes longer for a new field than a write has here.
+    es.indices.put_mapping(index=index, properties={"n": {"type": "long"}})
     with ExitStack() as stack:
         pairs = [stack.enter_context(proxy_to(elastic_url)) for _ in range(3)]
         made = Cluster([proxy for proxy, _ in pairs], [url for _, url in pairs])
