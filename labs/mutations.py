@@ -60,8 +60,8 @@ MUTATIONS = (
             ),
             Change(
                 "outbox/store/events.py",
-                "self._settle(connection, token, settlements, drawn, only)",
-                "self._settle(connection, token, settlements, drawn, [id for id, _ in settlements])",
+                "self._settle(token, settlements, drawn, only)",
+                "self._settle(token, settlements, drawn, [id for id, _ in settlements])",
             ),
         ],
     ),

@@ -26,6 +26,8 @@ from outbox.embedded.process import (
 )
 from outbox.embedded.server_account import Account
 
+# What the servers' logs say when another program took the port between the search for a free one and the start.
+PORT_TAKEN: Final = ("Address already in use", "could not bind", "Failed to bind", "Unable to initialize REST server")
 BUSY: Final = "A busy machine may need longer: try again when it does less, or use a server that runs already."
 
 
@@ -134,7 +136,9 @@ class EmbeddedServer(Startable):
         deadline = time.monotonic() + self.ready_seconds
         while not self._answers():
             late = time.monotonic() > deadline
-            if late or not self.running:
+            if not self.running and self._fixed_port is None and any(mark in tail(self.log) for mark in PORT_TAKEN):
+                self._run()
+            elif late or not self.running:
                 why = f" not ready after {self.ready_seconds:g} s. {BUSY}" if late else ""
                 self.stop()
                 raise EmbeddedServerFailed(f"{self.title}:{why}\n{tail(self.log)}")

@@ -8,8 +8,9 @@ import psutil
 import psycopg
 import pytest
 
-from outbox.embedded import EmbeddedPostgres
+from outbox.embedded import EmbeddedPostgres, server
 from outbox.embedded.errors import EmbeddedServerFailed, FolderInUse, PortTaken
+from outbox.embedded.process import free_port as find_free_port
 from tests.fixtures.waiting import eventually
 
 
@@ -47,6 +48,18 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused(server_folder: Path) 
         port = taken.getsockname()[1]
         with pytest.raises(PortTaken, match=str(port)):
             EmbeddedPostgres(server_folder / "postgresql", port=port).start()
+
+
+@pytest.mark.release("a start of its own; embedded servers are for trials and tests")
+def test_a_port_lost_to_another_process_between_choosing_and_binding_is_replaced(
+    server_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        lost, free = taken.getsockname()[1], find_free_port()
+        choices = iter([lost, free])
+        monkeypatch.setattr(server, "free_port", lambda: next(choices))
+        with EmbeddedPostgres(server_folder / "postgresql") as running:
+            assert running.port == free
 
 
 def test_a_folder_in_use_is_refused(postgres: EmbeddedPostgres) -> None:
