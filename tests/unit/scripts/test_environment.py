@@ -119,9 +119,7 @@ exit 0
 
 
 @pytest.mark.parametrize(("compose", "told"), [("yes", "docker compose "), ("no", "embedded wordloom_test")])
-def test_the_guides_database_is_embedded_where_an_engine_lacks_compose(
-    checkout: Path, compose: str, told: str
-) -> None:
+def test_without_compose_the_embedded_database_is_started(checkout: Path, compose: str, told: str) -> None:
     shutil.copy(ROOT / "scripts" / "devtest_db_5435_start.sh", checkout / "scripts")
     (checkout / "requirements").mkdir()
     for name in ("requirements/run.txt", "requirements/build.in", "pyproject.toml"):
