@@ -136,7 +136,9 @@ class EmbeddedServer(Startable):
         deadline = time.monotonic() + self.ready_seconds
         while not self._answers():
             late = time.monotonic() > deadline
-            if not self.running and self._fixed_port is None and any(mark in tail(self.log) for mark in PORT_TAKEN):
+            lost = not self.running and any(mark in tail(self.log) for mark in PORT_TAKEN)
+            if lost and self._process is not None and self._fixed_port is None:
+                self._process.stop()
                 self._run()
             elif late or not self.running:
                 why = f" not ready after {self.ready_seconds:g} s. {BUSY}" if late else ""
