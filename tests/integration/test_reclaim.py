@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 from uuid import UUID, uuid4
@@ -177,6 +178,21 @@ def test_rows_set_to_processing_by_hand_are_swept_up(queue: EventTable) -> None:
     leased = queue.claim().events[0].id
     assert queue.reclaims().sweep() == Sweep(1, finished=True)
     assert (queue.row(stray).status, queue.row(leased).status) == ("pending", "processing")
+
+
+def test_a_sweep_goes_through_all_open_rows_page_by_page(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh rows, retries, suspects: whatever a person, or the table's last owner, left in `processing`."""
+    monkeypatch.setattr("outbox.store.workers.ROWS_A_PAGE", 7)
+    monkeypatch.setattr("outbox.store.workers.SWEEP_SECONDS", 60.0)  # of a busy machine
+    for more in ({}, {"next_retry_at": "2030-01-01"}, {"next_retry_at": "infinity"}, {"abandoned_count": 2}):
+        queue.produce_many(20, **more)
+    queue.connection.execute("update search_outbox_events set status = 'processing' where entity_id = '15'")
+    queue.produce("far", status="processing", lease_until="infinity", seq=-(2**63))
+    queue.produce("theirs", status="processing", lease_until=datetime.now(UTC) + timedelta(minutes=5))
+    reclaims = queue.reclaims()
+    assert reclaims.sweep() == Sweep(5, finished=True)
+    assert reclaims.sweep() == Sweep(0, finished=True)
+    assert [row.entity_id for row in queue.rows("status = 'processing'")] == ["theirs"]
 
 
 def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(queue: EventTable) -> None:
