@@ -38,7 +38,8 @@ class FailoverRun(Run):
         self.servers.table |= self.failover.table
 
     def _act(self, act: PlannedAct) -> tuple[str, Bite]:
-        with self.failover.starts if act.kind in self.workers.table else nullcontext():
+        newcomer = act.lane == "people" or act.kind in self.workers.table
+        with self.failover.starts if newcomer else nullcontext():
             return super()._act(act)
 
     def _drain(self) -> None:
