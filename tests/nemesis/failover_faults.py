@@ -36,8 +36,8 @@ class FailoverFaults:
         self._producer = producer
         self._stop = stop
         self.withdrawn: dict[str, LedgerEntry] = {}
-        # While an old primary is back no worker starts and no person's command: a new process cannot know that there was
-        # a promotion, as long as it cannot reach the new one.
+        # While an old primary is back no worker starts and no person's command: a new process cannot know that there
+        # was a promotion, as long as it cannot reach the new one.
         self.starts = threading.Lock()
         self.table: dict[str, Callable[[PlannedAct], Bite]] = {
             "fo_clean": self._clean,
