@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 from outbox import fast_path
@@ -100,6 +101,30 @@ def unanswered(owner: Any, name: str, trap: Trap, counts: Callable[[Any], bool] 
             return original(self, connection, *args, **named)
 
     setattr(owner, name, patched)
+
+
+class Unanswering:
+    """A database whose next answer is never read."""
+
+    def __init__(self, database: Any, trap: Trap) -> None:
+        self._database, self._trap = database, trap
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        with self._database.connection() as connection, answer_never_read(connection, self._trap):
+            yield connection
+
+
+def unanswered_settle(trap: Trap) -> None:
+    original = PostgresEvents._settle
+
+    def patched(self: PostgresEvents, *args: Any) -> Any:
+        if trap.step():
+            self = copy(self)  # of this settle alone: other lanes go on
+            self.database = Unanswering(self.database, trap)  # type: ignore[assignment]
+        return original(self, *args)
+
+    PostgresEvents._settle = patched  # type: ignore[method-assign, assignment]
 
 
 def slow_writes(seconds: float) -> None:
@@ -205,7 +230,7 @@ HOOKS: dict[str, Callable[[Trap], None]] = {
     "mid body": mid_body,
     "after apply before reply": after_apply,
     "after reply before ack": lambda trap: before(PostgresEvents, "settle", trap),
-    "ack sent before commit reply": lambda trap: unanswered(PostgresEvents, "_settle", trap),
+    "ack sent before commit reply": unanswered_settle,
     "after ack": lambda trap: after(PostgresEvents, "settle", trap),
     "in heartbeat": in_heartbeat,
     # The rows are moved, the transaction is not committed.
