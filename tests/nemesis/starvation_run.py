@@ -36,6 +36,11 @@ class StarvationRun(Run):
         super()._heal()
         self.ground.await_elasticsearch(RECOVERY_SECONDS)
 
+    def _coda(self) -> None:
+        """Who was killed for memory is counted by its group (S1), and started again, as its unit would do it."""
+        self.gang.revive()
+        super()._coda()
+
     def _leave(self) -> None:
         self.notes["groups"] = self.gang.about()
         super()._leave()
