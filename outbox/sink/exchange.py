@@ -142,6 +142,9 @@ class DeadlineNode(Urllib3HttpNode):
         _DEADLINE.connected_at = started + self._connect_seconds
         try:
             status, reply_headers, data = self._exchange(method, target, body, headers)
+        except (BadReply, NotSigned, NotConnected) as error:
+            _without_frames(error)
+            raise  # not `from error`: an error that is its own cause is a cycle, which keeps its callers' frames
         except Exception as error:
             raise _translated(_without_frames(error)) from error
         finally:
@@ -219,8 +222,6 @@ def _without_frames(error: Exception) -> Exception:
 
 def _translated(error: Exception) -> Exception:
     """As the client's own exceptions, plus NotConnected: nothing was sent."""
-    if isinstance(error, BadReply | NotSigned | NotConnected):
-        return error
     if isinstance(error, EmptyPoolError):
         return NotConnected("every connection to the server is in use", errors=(error,))
     if time.monotonic() >= _DEADLINE.at or isinstance(error, TimeoutError | urllib3.exceptions.TimeoutError):

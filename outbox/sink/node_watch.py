@@ -162,7 +162,8 @@ class NodeWatch:
         try:
             reply = self._get(place, "/", seconds)
         except Exception as error:
-            return getattr(error, "message", None) or str(error), error, None
+            # Its frames hold the request that waits for this answer, and that one's frames hold this error.
+            return getattr(error, "message", None) or str(error), error.with_traceback(None), None
         why, cluster = _read(reply)
         if reply.meta.status == 403:
             with suppress(Exception):  # then it is not known

@@ -11,6 +11,7 @@ from outbox.policy.outcome import Failure
 from outbox.ports import BulkAction
 from outbox.sink.client import connect
 from outbox.sink.elastic import ElasticSink
+from tests.fixtures.processes import find_free_port
 from tests.fixtures.scripted import Answer, scripted
 
 DOCUMENT = b'{"text": "%b"}' % (b"x" * 5_000_000)
@@ -33,7 +34,7 @@ def held() -> int:
 
 @pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("how", ["silent", "reset"])
+@pytest.mark.parametrize("how", ["silent", "reset", "refused"])
 def test_a_lost_request_is_free_before_the_next_one(how: str, nodes: int) -> None:
     ended = threading.Event()
 
@@ -47,6 +48,8 @@ def test_a_lost_request_is_free_before_the_next_one(how: str, nodes: int) -> Non
 
     with scripted(reply) as one, scripted(reply) as other:
         urls = ",".join([one.url, other.url][:nodes])
+        if how == "refused":
+            urls = ",".join(f"http://127.0.0.1:{find_free_port()}" for _ in range(nodes))
         sink = ElasticSink(connect(ElasticSettings(url=urls), 2, lambda _: None), 8 << 20, lambda: 500, lambda _: None)
         found = sink.write([BulkAction("articles", "page:1", 5, None, DOCUMENT)], 1.0).outcomes
         ended.set()
