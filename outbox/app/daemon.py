@@ -238,7 +238,7 @@ class Wiring:
             lambda: _refuse_deafness(self.settings),
             lambda: self.documents.shape().check_ids(),
             lambda: _learn_indexes(self.kinds, self.pools),
-            self.watches[0].tend,
+            self.watches[0].do,
             self.upkeep.obey,
             *([self.stream.begin] if self.stream else ()),
         ]

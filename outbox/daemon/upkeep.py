@@ -121,11 +121,13 @@ class Upkeep:
 NEWS_SECONDS: Final = 10.0
 SEQUENCE_SECONDS: Final = 60.0
 UNATTACHED_SECONDS: Final = 3600.0
+AGAIN_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)
 class Rarely:
-    """Does something at the first call, and then so often. What fails is done again at the next one."""
+    """Does something at the first call, and then so often. What fails is done again soon, not at each call: some of it
+    costs a second of the server's time."""
 
     seconds: float
     do: Callable[[], None]
@@ -134,6 +136,7 @@ class Rarely:
 
     def tend(self) -> None:
         if self.clock() >= self._next:
+            self._next = self.clock() + min(self.seconds, AGAIN_SECONDS)
             self.do()
             self._next = self.clock() + self.seconds
 
