@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.deployed import bad_input, compose, golang, images, pods
+from tests.deployed import bad_input, compose, golang, images, kafka_pods, pods
 from tests.deployed.cluster import ApiServer, api_server, controlled
 from tests.deployed.debian import require_root
 from tests.deployed.engine import docker_engine
@@ -37,16 +37,19 @@ def play_pods(folder: Path, only_standins: bool, figures: Figures, versions: Ver
     """On a node of its own, with new servers, because the overlays above were applied without their Secrets."""
     require_root("a node that runs pods")
     with docker_engine(folder) as engine:
-        versions["images"] = images.provide(engine, (*compose.IMAGES[:1], *pods.IMAGES), only_standins)
+        wanted = (*compose.IMAGES[:1], *pods.IMAGES, kafka_pods.BROKER, kafka_pods.PARENT)
+        versions["images"] = images.provide(engine, wanted, only_standins)
         engine.docker("build", "-q", "-t", pods.OURS, ".")
-        exported(engine, folder, (*pods.IMAGES, pods.OURS))
+        kafka_pods.build_connect(engine)
+        exported(engine, folder, (*pods.IMAGES, pods.OURS, kafka_pods.BROKER, kafka_pods.CONNECT))
     with api_server(folder) as server, controlled(server, folder), node(server, folder) as made:
         versions["containerd"] = made.version
         definitions(server, folder)
         servers = pods.Servers(server, made, server.folder)
         servers.start()
         figures["bad input"] = bad_input.play(servers, server.folder)
-        pods.play(servers, server.folder, figures)
+        site = pods.play(servers, server.folder, figures)
+        kafka_pods.play(site, figures.setdefault("kafka", {}))
 
 
 def play_chart(folder: Path, only_standins: bool, figures: Figures, versions: Versions) -> None:

@@ -54,26 +54,26 @@ class Servers:
     def __init__(self, server: ApiServer, node: PodNode, folder: Path) -> None:
         self.api, self.node = server, node
         self.password = secrets.token_hex(8)
-        authority = Authority.made(folder / "authority")
-        self.certificate = authority.certificate
+        self.authority = Authority.made(folder / "authority")
+        self.certificate = self.authority.certificate
         prefix = PODS.rpartition(".")[0]
         addresses = [f"IP:{prefix}.{last}" for last in range(2, 40)]
-        self._tls = authority.issue("elasticsearch", "DNS:elasticsearch", *addresses)
+        self._tls = self.authority.issue("elasticsearch", "DNS:elasticsearch", *addresses)
 
     def start(self) -> None:
         self.api.kubectl("create", "namespace", SERVERS)
         restrict(self.api, SERVERS)
         data = {"tls.key": self._tls.key.read_text(), "tls.crt": self._tls.certificate.read_text()}
         data |= {"users": f"admin:{_hashed(self.password)}\n", "users_roles": "superuser:admin\n"}
-        self._apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "elasticsearch"}, "stringData": data})
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "elasticsearch"}, "stringData": data})
         for made in (self._postgres(), self._elasticsearch("elasticsearch", True), self._elasticsearch("plain", False)):
-            self._apply(made)
+            self.apply(made)
         self.api.kubectl("-n", SERVERS, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=480s", limit=500)
         for name, pod in (("postgresql", "postgresql"), ("elasticsearch", "elasticsearch")):
             self.node.names.give(f"{name}.{NAMESPACE}", self.address(pod))
         self.node.names.give("elasticsearch.outbox-dev", self.address("plain"))
 
-    def _apply(self, resource: Resource) -> None:
+    def apply(self, resource: Resource) -> None:
         self.api.kubectl("-n", SERVERS, "apply", "-f", "-", text=json.dumps(resource))
 
     def _postgres(self) -> Resource:
@@ -81,11 +81,12 @@ class Servers:
         container = {
             "name": "postgresql",
             "image": "postgres:18.1",
-            "args": ["postgres", "-c", "max_connections=200"],
+            # `logical` for the connector of overlays/kafka.
+            "args": ["postgres", "-c", "max_connections=200", "-c", "wal_level=logical"],
             "resources": {"requests": {"cpu": "200m"}},
-            "readinessProbe": _probe(["psql", "-h", "127.0.0.1", "-U", OWNER, "-d", DATABASE, "-c", "select 1"]),
+            "readinessProbe": probe(["psql", "-h", "127.0.0.1", "-U", OWNER, "-d", DATABASE, "-c", "select 1"]),
         }
-        return _pod(container, 999, env, {"/var/lib/postgresql": {"emptyDir": {}}})
+        return as_pod(container, 999, env, {"/var/lib/postgresql": {"emptyDir": {}}})
 
     def _elasticsearch(self, name: str, secured: bool) -> Resource:
         env = {
@@ -116,9 +117,9 @@ class Servers:
             # Without a share of its own it gets a five hundredth of what everything else here gets.
             "resources": {"requests": {"cpu": "300m" if secured else "100m"}},
             # With security it answers 401, which is an answer.
-            "readinessProbe": _probe(["curl", "-sko", "/dev/null", f"{scheme}://127.0.0.1:9200"]),
+            "readinessProbe": probe(["curl", "-sko", "/dev/null", f"{scheme}://127.0.0.1:9200"]),
         }
-        return _pod(container, 1000, env, mounts)
+        return as_pod(container, 1000, env, mounts)
 
     def address(self, pod: str) -> str:
         return self.api.kubectl("-n", SERVERS, "get", "pod", pod, "-o", "jsonpath={.status.podIP}")
@@ -145,7 +146,7 @@ class Servers:
         await_until(lambda: _restarted(self.api, SERVERS, pod, before), f"{pod} was started again", 240)
 
 
-def _pod(container: Resource, user: int, env: dict[str, str], mounts: dict[str, Any]) -> Resource:
+def as_pod(container: Resource, user: int, env: dict[str, str], mounts: dict[str, Any]) -> Resource:
     """One that meets the restricted standard too. A path of a file takes only that file of its Secret."""
     volumes = [{"name": f"v{n}", **source} for n, source in enumerate(mounts.values())]
     places = [{"name": f"v{n}", "mountPath": place} for n, place in enumerate(mounts)]
@@ -170,7 +171,7 @@ def _pod(container: Resource, user: int, env: dict[str, str], mounts: dict[str, 
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": container["name"]}, "spec": spec}
 
 
-def _probe(command: list[str]) -> Resource:
+def probe(command: list[str]) -> Resource:
     return {"exec": {"command": command}, "periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": 90}
 
 
@@ -415,7 +416,7 @@ def made_job(name: str, arguments: list[str], secret: str, settings: bool) -> Re
     return job
 
 
-def play(servers: Servers, folder: Path, figures: Figures) -> None:
+def play(servers: Servers, folder: Path, figures: Figures) -> Production:
     site = Production(servers, folder)
     figures["production"] = site.install()
     say(f"   overlay production: {figures['production']}")
@@ -429,6 +430,7 @@ def play(servers: Servers, folder: Path, figures: Figures) -> None:
         scaled_under_load=lambda s: _loaded(s, s.scaled),
         node_drained_in_a_rebuild=lambda s: _loaded(s, s.drained),
     )
+    return site
 
 
 def _then_equal(site: Production, act: Any) -> Figures:
