@@ -11,6 +11,7 @@ import getpass
 import inspect
 import json as jsonlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,7 +71,14 @@ def main() -> None:
     """`outbox`, and `python -m outbox`."""
     from outbox.cli.menu import app
 
-    guarded(lambda: app(prog_name="outbox"))
+    as_program(lambda: app(prog_name="outbox"))
+
+
+def as_program(command: Callable[[], object]) -> None:
+    """What a shell or a container starts. SIGTERM unwinds it, so that its leases are free at once; without a handler it
+    would not even end the first process of a container."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    guarded(command)
 
 
 def guarded(command: Callable[[], object]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes, flag, guarded
+from outbox.cli import Json, Yes, as_program, flag
 from outbox.cli.menu import PlainCommand
 from outbox.cli.progress import meter
 from outbox.errors import OutboxError, UsageError
@@ -31,7 +31,7 @@ def main() -> None:
     """`outbox-replay`."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     alone.command(name="outbox-replay", cls=PlainCommand)(replay)
-    guarded(lambda: alone(prog_name="outbox-replay"))
+    as_program(lambda: alone(prog_name="outbox-replay"))
 
 
 @commands.command(rich_help_panel="Act")
@@ -163,7 +163,7 @@ def _move(desk: Operations, created: Created, *, wait: bool) -> ReplayBatch:
                 return moved
             count = moved.replayed
             return desk.replays.wait(batch.id, lambda now: tell("projected", now.replayed - now.still_open, count))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         cli.note(f"replay {batch.id} is continued by a projector; `outbox replays cancel {batch.id}` stops it")
         raise
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -67,7 +66,6 @@ def up(
       ELASTIC_URL=http://localhost:9200 outbox up
     """
     # Until everything runs, a signal unwinds what was started; from then on it ends the waiting (exit 0).
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with cli.open_up(rate, product.value, cli.note, with_kafka=kafka) as running:
         where = running.start()
         asked = Stop()

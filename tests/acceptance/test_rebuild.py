@@ -125,13 +125,17 @@ def test_a_worker_that_was_stopped_for_a_while_asks_before_it_writes(
 # As people call it
 
 
-def test_a_rebuild_is_left_ready_where_nobody_can_be_asked(
+def test_a_rebuild_that_was_stopped_is_resumed_and_left_ready_where_nobody_can_be_asked(
     database: str, elastic_url: str, absent_index: str, es: Elasticsearch, start_process: StartProcess, mapping: str
 ) -> None:
     shop = open_shop(database, elastic_url, absent_index, es, start_process, 50, daemons=1)
     none = shop.outbox("rebuild", "--status")
     assert (none.code, none.out) == (0, "There has never been a rebuild here.\n")
-    ready = shop.outbox("rebuild", "--mapping", mapping)
+    begun = shop.start_rebuild("--mapping", mapping, "--rate", "10")
+    begun.wait_until(lambda: shop.step() == "backfilling", "copying")
+    assert begun.terminate() == 143
+    assert shop.outbox("rebuild", "--status", "--json").json["held"] is None, "another host need not wait for a lease"
+    ready = shop.outbox("rebuild", "--resume")
     assert ready.code == 3, ready
     assert "--swap" in ready.out + ready.err
     assert shop.behind() == [f"{shop.alias}-v1"]
