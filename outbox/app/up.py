@@ -1,7 +1,5 @@
 """Joins everything that `outbox up` runs on one machine: servers, schema, index, sample; projector, console."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

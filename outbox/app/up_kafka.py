@@ -1,7 +1,5 @@
 """Joins the Kafka of `outbox up`: its topic, and the connector that brings the event log there."""
 
-from __future__ import annotations
-
 import time
 from importlib.util import find_spec
 from typing import Final

@@ -1,7 +1,5 @@
 """Owns the settings of the two servers, PostgreSQL and Elasticsearch (or OpenSearch); it does not connect to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

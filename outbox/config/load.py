@@ -1,7 +1,5 @@
 """Reads all settings at once from flags, environment and files, and reports all problems together. It holds no rule."""
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import json

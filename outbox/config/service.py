@@ -1,7 +1,5 @@
 """Owns the settings around projection: health pages, retention, replays, webhooks, console, logs, embedded servers."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Owns the settings tree, the values derived from it, and the rules between settings. Does not read the environment."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Owns the settings of projection: worker, batches, leases, retries, limits per entity type. It does not apply them."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -6,8 +6,6 @@ survive, as they do on their way to Elasticsearch. By value (`read_exact`): 1.10
 order of a list does.
 """
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal, InvalidOperation
 from itertools import chain

@@ -1,7 +1,5 @@
 """Reads fan-outs, runs their attachments' queries, writes the refreshes page by page. Decides nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 from uuid import UUID

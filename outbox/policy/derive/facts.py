@@ -1,7 +1,5 @@
 """Owns what is known of the catalogue while attachments are derived: relations, functions, operators, types by oid."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

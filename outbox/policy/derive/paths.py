@@ -3,8 +3,6 @@
 Only conditions that hold whenever the row matters are used, and nothing else of the view: what is found is at least
 what the change touches."""
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping

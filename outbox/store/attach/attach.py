@@ -1,8 +1,6 @@
 """Attaches and detaches users' tables: installs and drops triggers, or says by which SQL. `PostgresAttachments` does so
 over a connection of its own, past any pooler."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

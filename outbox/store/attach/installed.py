@@ -1,7 +1,5 @@
 """Owns what is known of attached tables: our rows with the triggers that are there, and what `outbox doctor` asks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Owns finding a user's table, its columns and what their types mean for an entity's id. Changes nothing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

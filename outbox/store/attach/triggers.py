@@ -1,7 +1,5 @@
 """Owns the text of the triggers and the function of one attachment; it executes none of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, LiteralString

@@ -3,8 +3,6 @@
 The query is made a view in a transaction that is rolled back, so PostgreSQL itself parses and analyses it, in the place
 where a fan-out will have it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ What stands in the way is found first. Every step reads what is there and may be
 fixed by running it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Owns reading the migrations in `sql/`: number, why, statements, undo, checksum; it does not run them."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

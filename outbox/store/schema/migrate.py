@@ -1,7 +1,5 @@
 """Owns what `outbox migrate` does: choose what is missing, apply it one program at a time, show it. Knows no table."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
