@@ -98,7 +98,7 @@ class Pools:
             lanes=pool("lanes", lanes + 1, prepared=settings.database.prepare),
             documents=pool("documents", lanes + 1),
             heartbeat=pool("heartbeat", 2),
-            chores=pool("chores", 4),
+            chores=pool("chores", 5),  # one of them for the sampler, which has slow queries
         )
 
     def __iter__(self) -> Iterator[Database]:
@@ -502,11 +502,9 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 
 
 def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
-    """The sampler has a connection of its own: a slow query must not hold a chore's."""
-    backlog = backlog_of(settings)
     # Types left to other daemons are sampled too: /readyz must not take their due rows for this one's debt.
     types = (*settings.known_entity_types, *settings.worker.exclude_entity_types)
-    sampler = BacklogSampler(backlog, watching.announce, types)
+    sampler = BacklogSampler(backlog_of(settings, pools.chores), watching.announce, types)
     rollup = Rollup(PostgresRollup(pools.chores), watching.announce)
     watching.announce.subscribe(rollup.handle)
     return {"sampler": sampler.run, "rollup": rollup.run}
