@@ -29,7 +29,7 @@ from outbox.sink.documents import read_document, versions
 from outbox.store.acts import PostgresEventWriter
 from outbox.store.audit import PostgresAudit
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.failures import minutes
+from outbox.store.failures import PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.truth import PostgresTruth
 from outbox.telemetry.log_setup import configure
@@ -99,7 +99,7 @@ def services(
 ) -> Services:
     desk, sees = join(settings, reading), operations(settings, reading, elastic)
     does = operations(settings, acting, elastic)
-    pulse = partial(pulses, partial(minutes, reading))
+    pulse = partial(pulses, PostgresStatistics(reading).minutes)
     read = partial(snapshot, desk.status, pulse, sees.stats, desk.browse, sees.audit)
     events, audit = PostgresBrowsing(reading), PostgresAudit(acting)
     return Services(

@@ -56,7 +56,6 @@ def backlog_of(settings: Settings, database: Database) -> PostgresBacklog:
 
 
 def join(settings: Settings, database: Database) -> QueueDesk:
-    """The same over a pool that someone else owns."""
     overview, controls = PostgresOverview(database), PostgresControls(database)
     stream = stream_offsets(settings)
     return QueueDesk(

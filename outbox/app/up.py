@@ -57,7 +57,6 @@ class Part:
             raise PartEnded(f"{self.name}, log {self.log}\n{tail(self.log)}")
 
     def stop(self) -> None:
-        """SIGTERM, and wait: the projector drains within its grace."""
         if self.process is not None:
             self.process.stop()
 

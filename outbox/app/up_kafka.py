@@ -29,7 +29,6 @@ def check_kafka(settings: Settings) -> None:
 
 
 def stream_settings(stream: EmbeddedStream) -> dict[str, str]:
-    """What the projector and the console need to read from it."""
     return {"OUTBOX_SOURCE": "kafka", BROKERS: stream.kafka.url}
 
 

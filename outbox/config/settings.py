@@ -50,8 +50,6 @@ Source = Literal["flag", "environment", "file", "default"]
 
 
 class Settings(Section):
-    """Everything that can be set, read once at start and never changed."""
-
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     elastic: ElasticSettings = Field(default_factory=ElasticSettings)
     source: Literal["postgres", "kafka"] = setting("OUTBOX_SOURCE", "postgres")
@@ -140,7 +138,6 @@ class Settings(Section):
         }
 
     def value_of(self, variable: Variable) -> Any:
-        """The value behind a variable, secrets still wrapped."""
         return getattr(getattr(self, variable.section) if variable.section else self, variable.field)
 
     def check_console(self) -> None:
@@ -165,7 +162,6 @@ def is_loopback(host: str) -> bool:
 
 
 def shown(variable: Variable, value: Any) -> Any:
-    """A value in JSON types, secrets masked."""
     plain = value.get_secret_value() if isinstance(value, SecretStr) else value
     if plain is None:
         return None
@@ -198,7 +194,6 @@ def _rule(*reads: str) -> Callable[[Rule], Rule]:
 
 
 def cross_problems(settings: Settings, wrong: frozenset[str]) -> Iterator[ConfigProblem]:
-    """All problems between settings whose own values are valid."""
     for reads, rule in RULES:
         if not reads & wrong:
             yield from rule(settings)

@@ -141,6 +141,5 @@ class KindSettings(Section):
 
     @property
     def limited(self) -> bool:
-        """Whether any limit is set; claims are then made per type."""
         defaults = (self.concurrency_default, self.rate_default)
         return bool(self.concurrency or self.rate) or any(limit is not None for limit in defaults)

@@ -101,7 +101,6 @@ class PauseGate:
     # Pauses by operators
 
     def obey(self, controls: Iterable[ControlRow]) -> None:
-        """The stored pauses as they are now; called every second."""
         new = {control.scope: control for control in controls}
         with self._lock:
             old, self._controls = self._controls, new
@@ -117,6 +116,5 @@ class PauseGate:
         return frozenset(scope.removeprefix("type:") for scope in self._controls if scope.startswith("type:"))
 
     def snapshot(self) -> Mapping[str, str]:
-        """Target -> cause, for /readyz and the metrics."""
         with self._lock:
             return {pause.target: pause.cause for pause in self._pauses.values()}

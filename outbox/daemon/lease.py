@@ -51,8 +51,6 @@ class HoldUp(NamedTuple):
 
 
 class Holding:
-    """One batch in flight, as its process sees it."""
-
     def __init__(self, claimed: Claimed, lease_seconds: float, max_processing_seconds: float, clock: Clock) -> None:
         self.token = claimed.token
         self.ids = [event.id for event in claimed.events]

@@ -35,8 +35,6 @@ MOST_DISCARDS_TOLD: Final = 5_000  # a flush is one line, so these are no flood
 
 @dataclass(slots=True)
 class Held:
-    """A batch that this process dispatches."""
-
     lease: ReplayLease
     batch: ReplayBatch
     pace: ReplayPace

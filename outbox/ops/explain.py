@@ -12,7 +12,7 @@ from outbox.errors import UsageError
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.classify import Explanation, explain, explain_request
 from outbox.policy.event import REFRESH
-from outbox.policy.outcome import CLASS_OF, FAILURE_TYPE_OF, Failure, FailureClass, Reason
+from outbox.policy.outcome import Failure, FailureClass, Reason
 
 _WHAT_HAPPENS = {
     FailureClass.TRANSIENT: "it is tried again with growing waits, up to its attempts, then failed",
@@ -76,7 +76,7 @@ def verdict(explanation: Explanation) -> Verdict:
         why=explanation.why,
         reason=outcome.reason,
         failure_class=outcome.failure_class,
-        failure_type=FAILURE_TYPE_OF[outcome.reason],
+        failure_type=outcome.reason.failure_type,
         code=outcome.code,
         error=outcome.error,
         fingerprint=outcome.fingerprint or "",
@@ -108,9 +108,9 @@ def _explain_stored(reason: str | None, error: str | None, code: str | None, det
         rule="none",
         why="it was judged before anything was sent, or no reply came: the reason itself says all that is known",
         reason=known,
-        failure_class=CLASS_OF[known],
-        failure_type=FAILURE_TYPE_OF[known],
+        failure_class=known.failure_class,
+        failure_type=known.failure_type,
         code=code or "",
         error=error or "",
-        what_happens=_WHAT_HAPPENS[CLASS_OF[known]],
+        what_happens=_WHAT_HAPPENS[known.failure_class],
     )

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from outbox.policy.outcome import (
-    CLASS_OF,
     MISSING,
     WRITTEN,
     Code,
@@ -35,8 +34,6 @@ RequestVerdict = Failure | Split
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `outbox explain-error` prints: the rule that decided, what it decided, and why."""
-
     rule: str
     outcome: Outcome
     why: str
@@ -65,12 +62,10 @@ _VALIDATION: Final = "action_request_validation_exception"
 
 
 def explain(status: int, error: object, op: str = "index") -> Explanation:
-    """How an item with this status and error is classified, and by which rule."""
     return _explain_item(op, status, error, None)
 
 
 def explain_request(status: int, body: object) -> Explanation:
-    """How a refusal of the whole request is classified."""
     rule, failure = _refused(status, body, {}, None)
     return Explanation(rule.name, failure, rule.why)
 
@@ -129,7 +124,7 @@ def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUn
     described = error or f"{rule.why} (content type {headers.get('content-type') or 'none'})"
     if error and isinstance(body, bytes):  # a sentence has no remedy
         described = f"{summary(error)} {rule.why}"
-    return rule, _failure(rule, status, described, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
+    return rule, _failure(rule, status, described, whole=rule.reason.failure_class is not FailureClass.DETERMINISTIC)
 
 
 def unreadable(what: str) -> Failure:

@@ -111,7 +111,6 @@ _WORDS: Final[Mapping[RebuildStep, str]] = {
 
 
 def next_index(target: str, names: Sequence[str]) -> str:
-    """`NAME-vN`, one above the highest there is."""
     taken = [int(n) for name in names if (n := name.removeprefix(f"{target}-v")).isdigit() and name != n]
     return f"{target}-v{max(taken, default=1) + 1}"
 
@@ -138,8 +137,6 @@ class BackfillRun(LongJob):
 
 
 class LastVerification(NamedTuple):
-    """The newest result, as a daemon announces it."""
-
     id: int
     compared: int
     drift: Mapping[str, int]

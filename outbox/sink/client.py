@@ -87,7 +87,6 @@ class NoReply:
         return None
 
     def error(self) -> OutboxError:
-        """The same for commands."""
         if self.unidentified and self.failure.reason is Reason.ES_CONFIG:
             return WrongProduct(self.failure.error)
         if self.failure.reason is Reason.ES_AUTH:  # nobody was asked, or nothing could be signed

@@ -46,8 +46,6 @@ class BadReply(Broken):
 
 
 class _RequestDeadline(threading.local):
-    """The deadline of this thread's current request, for every socket operation."""
-
     at = float("inf")
     connected_at = float("inf")  # until when a new connection must be there
 

@@ -144,7 +144,6 @@ class NodeWatch:
             thread.join(1.0)
 
     def _ask_again(self) -> None:
-        """Runs while a node is left out."""
         while True:
             with self._lock:
                 due_at = self._round.next_due()

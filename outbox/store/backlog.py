@@ -82,7 +82,6 @@ class PostgresBacklog(TopicStore, topic="inspection"):
         return SlotSample(**rows[0]) if rows else None
 
     def open_events(self, topic: str, group: str) -> dict[int, int]:
-        """Rows of a topic's records that wait, by partition."""
         with self._connection() as connection:
             return open_events(connection, topic, group)
 

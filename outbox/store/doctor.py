@@ -15,6 +15,7 @@ from outbox.store import plans
 from outbox.store.attach import installed
 from outbox.store.coverage import read_coverage
 from outbox.store.documents import asking_for
+from outbox.store.events import last_version
 from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database, TopicStore, bounded_read, connect, fetch_rows, is_between, translated
 from outbox.store.pooler import shares_sessions
@@ -157,24 +158,20 @@ class PostgresDoctor(TopicStore, topic="examination"):
         return bool(self._value("looked_up_open", most=SAMPLE_ROWS))
 
     def last_version(self) -> int:
-        with self._connection() as connection:
-            last = connection.execute(queries("events")["last_version"]).fetchone()
-        return 0 if last is None else int(last[0])
+        return last_version(self._database)
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
+        if version <= self.last_version():
+            return True
+        named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
         with self._connection() as connection:
-            last = connection.execute(queries("events")["last_version"]).fetchone()
-            if last is not None and version <= last[0]:
-                return True
             known = typed(queries("workers")["version_known"], entity_id_type(connection))
-            named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
-            return bool(connection.execute(known, named).fetchone() == (True,))
+            return connection.execute(known, named).fetchone() == (True,)
 
     def declared(self) -> Sequence[Row]:
         return self._rows("declared")
 
     def sequence_behind(self) -> tuple[int, int] | None:
-        """Where it is, and what rows say it has given out."""
         row = self._rows("sequence_behind")[0]
         return None if row["given_out"] is None or row["given_out"] <= row["last"] else (row["last"], row["given_out"])
 

@@ -22,7 +22,6 @@ from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint, redact
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
 from outbox.store import audit
-from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database, TopicStore
 from outbox.store.queries import queries
 
@@ -263,15 +262,10 @@ class PostgresEvents(TopicStore, topic="events"):
             return {id: payload for id, payload in rows if payload is not None}
 
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
-        named = {"types": [e.entity_type for e in events], "entities": [e.entity_id for e in events]}
-        with self.database.connection() as connection:
-            sql = typed(self._sql["deleted"], entity_id_type(connection))
-            return {events[row[0] - 1].id for row in connection.execute(sql, named).fetchall()}
+        return {events[place - 1].id for (place,) in self._all("deleted", **_entities(events))}
 
     def refresh_again(self, events: Sequence[Event]) -> None:
-        named = {"types": [e.entity_type for e in events], "entities": [e.entity_id for e in events]}
-        with self.database.connection() as connection:
-            connection.execute(typed(self._sql["refresh_again"], entity_id_type(connection)), named)
+        self._run("refresh_again", **_entities(events))
 
     def lately_done(self, types: Sequence[str], most: int) -> Sequence[Wanted]:
         return [Wanted(*row) for row in self._all("lately_done", types=list(types), most=most)]
@@ -296,6 +290,10 @@ class PostgresEvents(TopicStore, topic="events"):
 
     def put_quota(self, entity_type: str, max_in_flight: int | None, rate: float | None) -> None:
         self._run("put_quota", entity_type=entity_type, max_in_flight=max_in_flight, rate=rate)
+
+
+def _entities(events: Sequence[Event]) -> dict[str, list[str]]:
+    return {"types": [event.entity_type for event in events], "entities": [event.entity_id for event in events]}
 
 
 def last_version(database: Database) -> int:
@@ -349,7 +347,6 @@ def storable(json: str, connection: Connection[Any]) -> str:
 
 
 def _is_plain(settlement: Settlement) -> bool:
-    """Done, and nothing about it that differs from the rest of its batch."""
     return isinstance(settlement, Done) and not settlement.gone and settlement.drawn is None
 
 

@@ -12,7 +12,6 @@ from outbox.policy.event import Event
 from outbox.policy.fanout import KEY_BYTES, Fanout, query_failed
 from outbox.policy.outcome import Failure
 from outbox.policy.redact import redact
-from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import QueryCancelled, TopicStore
 
 FIND_MS: Final = 60_000  # a query that takes longer fails its fan-out, and holds up a lane for no longer
@@ -54,11 +53,7 @@ class PostgresFanouts(TopicStore, topic="fanouts"):
             "entity_type": fanout.entity_type,
         }
 
-        def run() -> int:
-            with self._database.connection() as connection:
-                return connection.execute(typed(self._sql["write_page"], entity_id_type(connection)), named).rowcount
-
-        return _or_failure(run, fanout)
+        return _or_failure(lambda: self._run("write_page", **named), fanout)
 
 
 def _or_failure(run: Callable[[], T], fanout: Fanout) -> T | Failure:

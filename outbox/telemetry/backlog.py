@@ -56,8 +56,6 @@ class _PacedQuery(Generic[T]):
 
 
 class BacklogSampler:
-    """`sample` takes one sample; `run` is the daemon's loop around it."""
-
     def __init__(
         self,
         backlog: PostgresBacklog,

@@ -73,7 +73,6 @@ class Beats:
         self.beat(loop)
 
     def forget(self, loop: str) -> None:
-        """A loop that has ended normally."""
         with self._lock:
             self._loops.pop(loop, None)
 

@@ -16,8 +16,6 @@ WallClock = Callable[[], datetime]
 
 @dataclass(frozen=True, slots=True)
 class ReadyCheck:
-    """One check of /readyz."""
-
     ok: bool
     since: datetime
     detail: str

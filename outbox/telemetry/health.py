@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from outbox import facts
-from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
+from outbox.policy.outcome import FailureClass, Reason
 from outbox.telemetry.beats import Beats
 from outbox.telemetry.debounce import Clock, Debounced, ReadyCheck, WallClock
 from outbox.telemetry.redaction import redactor, shorten
 
-AWAY: Final = frozenset(str(reason) for reason in Reason if CLASS_OF[reason] is FailureClass.TRANSIENT)
+AWAY: Final = frozenset(str(reason) for reason in Reason if reason.failure_class is FailureClass.TRANSIENT)
 _DETAIL_CHARACTERS: Final = 300
 # What the status line says of the first check that is not ok.
 _LINES: Final = {

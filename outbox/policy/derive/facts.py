@@ -85,5 +85,4 @@ class Catalogue:
         return found.kind if found else None
 
     def queries(self) -> list[Node]:
-        """Those of the view and of every view that it reads."""
         return [each.query for each in self.relations.values() if each.query is not None]

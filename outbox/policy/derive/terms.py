@@ -13,8 +13,6 @@ _TEXT = "text"
 
 
 class ColumnRef(NamedTuple):
-    """Column `number` of the table occurrence `occurrence`."""
-
     occurrence: int
     number: int
 

@@ -53,7 +53,6 @@ def install(conn: Session, script: str) -> None:
 
 
 def prepare(conn: Session, table: str, *, view: str, rows: bool = False, **how: Any) -> AttachResult:
-    """Check everything, change nothing."""
     source = tables.find(conn, table)
     wanted = Attachment(source.shown, **how)
     wanted = replace(wanted, via=wanted.via.strip() if wanted.via is not None else None)

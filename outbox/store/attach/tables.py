@@ -121,7 +121,6 @@ class SourceTable:
     """Columns that point to rows of other tables."""
 
     def is_own(self, id_column: str | None) -> bool:
-        """Whether a row is the entity itself, and not one that belongs to it."""
         return id_column in self.unique and id_column not in self.foreign
 
     @property

@@ -27,7 +27,6 @@ class Migration:
 
     @property
     def code(self) -> str:
-        """The file without lines of comment."""
         lines = (line.rstrip() for line in self.text.splitlines() if not line.lstrip().startswith("--"))
         return "\n".join(line for line in lines if line)
 

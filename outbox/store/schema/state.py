@@ -45,7 +45,6 @@ _FIND = """
 
 
 def find_slow(conn: psycopg.Connection) -> list[SlowIndex]:
-    """The indexes of the events table that use a column that a claim writes."""
     rows = conn.execute(_FIND, (list(CLAIM_WRITES),)).fetchall()
     return [SlowIndex(name, schema, tuple(columns), kept) for name, schema, columns, kept in rows]
 
