@@ -360,7 +360,10 @@ class Wiring:
 
     @cached_property
     def judge(self) -> Judge:
-        return Judge(_retry(self.settings), self.brake.admits, random.random)
+        retry = self.settings.retry
+        backoff = Backoff(retry.base_backoff_seconds, retry.max_backoff_seconds)
+        policy = RetryPolicy(retry.max_attempts, backoff, retry.outage_policy == "count")
+        return Judge(policy, self.brake.admits, random.random)
 
     @cached_property
     def gate(self) -> PauseGate:
@@ -421,11 +424,6 @@ def _watches(settings: Settings, pools: Pools, announce: Announcer) -> tuple[Rar
         Rarely(UNATTACHED_SECONDS, lambda: news.coverage(settings.documents, coverage.forgotten), clock),
         Rarely(NEWS_SECONDS, lambda: news.verification(verifications.last_finished(targets)), clock),
     )
-
-
-def _retry(settings: Settings) -> RetryPolicy:
-    backoff = Backoff(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds)
-    return RetryPolicy(settings.retry.max_attempts, backoff, settings.retry.outage_policy == "count")
 
 
 def _kinds(settings: Settings) -> Kinds:

@@ -45,7 +45,7 @@ _CURRENT: Final = re.compile(r"current version \[(\d+)\] is higher (?:than|or eq
 
 def classify_item(op: str, item: Mapping[str, Any], report: OnUnknown | None = None) -> Outcome:
     """What one item of a bulk reply means: `{"status": ..., "error": ...}`; `op` is the action that was sent."""
-    return _explain_item(op, item.get("status"), item.get("error"), report).outcome
+    return explain_item(op, item.get("status"), item.get("error"), report).outcome
 
 
 def classify_request(
@@ -61,16 +61,12 @@ def classify_request(
 _VALIDATION: Final = "action_request_validation_exception"
 
 
-def explain(status: int, error: object, op: str = "index") -> Explanation:
-    return _explain_item(op, status, error, None)
-
-
 def explain_request(status: int, body: object) -> Explanation:
     rule, failure = _refused(status, body, {}, None)
     return Explanation(rule.name, failure, rule.why)
 
 
-def _explain_item(op: str, status: object, error: object, report: OnUnknown | None) -> Explanation:
+def explain_item(op: str, status: object, error: object, report: OnUnknown | None = None) -> Explanation:
     if not isinstance(status, int) or isinstance(status, bool):
         return Explanation("no status", unreadable("an item without a status"), "the reply cannot be read")
     if not error:

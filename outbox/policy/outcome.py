@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 
 class FailureClass(StrEnum):
@@ -18,7 +18,7 @@ class Reason(StrEnum):
     failure_class: FailureClass
     failure_type: str
 
-    def __new__(cls, name: str, failure_class: FailureClass, failure_type: str) -> "Reason":
+    def __new__(cls, name: str, failure_class: FailureClass, failure_type: str) -> Self:
         made = str.__new__(cls, name)
         made._value_, made.failure_class, made.failure_type = name, failure_class, failure_type
         return made

@@ -10,10 +10,10 @@ from psycopg import Connection, sql
 from outbox.errors import DatabaseDown
 from outbox.policy.coverage import Coverage
 from outbox.policy.schema import SchemaStatus
-from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
+from outbox.ports import EventLogFacts, Pooled, SlotFacts
 from outbox.store import plans
 from outbox.store.attach import installed
-from outbox.store.coverage import read_coverage
+from outbox.store.coverage import PostgresCoverage
 from outbox.store.documents import asking_for
 from outbox.store.events import last_version
 from outbox.store.filters import entity_id_type, typed
@@ -121,8 +121,7 @@ class PostgresDoctor(TopicStore, topic="examination"):
             return read_shape(connection, self._view).columns
 
     def coverage(self) -> Coverage:
-        with self._connection() as connection:
-            return read_coverage(connection, self._view)
+        return PostgresCoverage(self._database, self._view).read()
 
     def unsupported_ids(self) -> str | None:
         """The type of the view's ids, where they cannot name documents."""
@@ -130,7 +129,7 @@ class PostgresDoctor(TopicStore, topic="examination"):
             ids = read_shape(connection, self._view).id
         return None if ids.supported else ids.declared
 
-    def attachments(self) -> Sequence[AttachmentFacts]:
+    def attachments(self) -> Sequence[installed.AttachmentFacts]:
         with self._connection() as connection:
             return installed.read_facts(connection, self._view)
 

@@ -84,25 +84,17 @@ class PostgresEvents(TopicStore, topic="events"):
         quota = connection.execute(self._sql["lock_quota"], named).fetchone()
         if quota is None:
             return self._claim(connection, order)
-        allowed = self._allowance(connection, order, quota)
+        most_in_flight, rate, tokens = quota
+        allowed = order.limit if rate is None else min(order.limit, int(tokens))
+        if most_in_flight is not None:
+            row = connection.execute(self._sql["in_flight"], named).fetchone()
+            allowed = min(allowed, most_in_flight - (row[0] if row else 0))
         if allowed < 1:
             return Claimed(order.token, (), order)
-        narrowed = replace(order, limit=allowed, retry_limit=max(1, allowed // 2))
-        claimed = self._claim(connection, narrowed)
-        if quota[1] is not None and claimed.events:
-            spent = {**named, "tokens": quota[2], "n": len(claimed.events)}
-            connection.execute(self._sql["spend_quota"], spent)
+        claimed = self._claim(connection, replace(order, limit=allowed, retry_limit=max(1, allowed // 2)))
+        if rate is not None and claimed.events:
+            connection.execute(self._sql["spend_quota"], {**named, "tokens": tokens, "n": len(claimed.events)})
         return claimed
-
-    def _allowance(self, connection: Connection[Any], order: ClaimOrder, quota: tuple[Any, ...]) -> int:
-        most_in_flight, rate, tokens = quota
-        allowed = order.limit
-        if most_in_flight is not None:
-            row = connection.execute(self._sql["in_flight"], {"entity_type": order.entity_type}).fetchone()
-            allowed = min(allowed, most_in_flight - (row[0] if row else 0))
-        if rate is not None:
-            allowed = min(allowed, int(tokens))
-        return allowed
 
     def _claim(self, connection: Connection[Any], order: ClaimOrder) -> Claimed:
         name = "claim_suspects" if order.suspects else "claim" if order.entity_type is None else "claim_of_type"

@@ -94,10 +94,6 @@ class PostgresStatistics(BoundedStore, topic="statistics"):
             row = connection.execute(self._sql["compact"], {"age": age, "limit": limit}).fetchone()
             return int(row[0]) if row else 0
 
-    def forget(self, age: timedelta, limit: int) -> int:
-        with self._database.connection() as connection:
-            return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
-
 
 RollupKey = tuple[str, str, str]  # entity type, outcome, reason
 

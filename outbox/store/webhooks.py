@@ -62,9 +62,6 @@ class PostgresWebhooks(TopicStore, topic="webhooks"):
     def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]:
         return self._rows("page", before=before, before_id=before_id, limit=limit)
 
-    def forget(self, age: timedelta, limit: int) -> int:
-        return self._run("forget", age=age, limit=limit)
-
 
 def _named(delivery: WebhookDelivery, response: int | None) -> dict[str, Any]:
     return {"id": delivery.id, "attempts": delivery.attempts, "response": response}

@@ -55,9 +55,6 @@ class Workers(TopicStore, topic="workers"):
     def leave(self) -> None:
         self._run("leave", **self._me)
 
-    def forget(self, age: timedelta, limit: int) -> int:
-        return self._run("forget_workers", age=age, limit=limit)
-
     def controls(self) -> list[ControlRow]:
         return [ControlRow(*row) for row in self._all("controls")]
 
