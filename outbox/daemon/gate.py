@@ -5,7 +5,7 @@ Owns the state of every pause in this process; sends nothing itself, the probe i
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from outbox.facts import Announce, OperatorPaused, OperatorResumed, SinkPaused, SinkResumed
@@ -114,7 +114,3 @@ class PauseGate:
 
     def types_stopped_by_operator(self) -> frozenset[str]:
         return frozenset(scope.removeprefix("type:") for scope in self._controls if scope.startswith("type:"))
-
-    def snapshot(self) -> Mapping[str, str]:
-        with self._lock:
-            return {pause.target: pause.cause for pause in self._pauses.values()}

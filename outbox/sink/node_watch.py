@@ -173,7 +173,7 @@ class NodeWatch:
         headers = HttpHeaders({"accept": "application/json"})
         if authorization := self._login():
             headers["authorization"] = authorization
-        return self.nodes[place].perform_request("GET", path, None, headers, max(seconds, LEAST_SECONDS))
+        return self.nodes[place].request("GET", path, None, headers, max(seconds, LEAST_SECONDS))
 
     def _differ(self) -> str:
         """Only like is compared with like."""

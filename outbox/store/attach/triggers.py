@@ -197,4 +197,4 @@ def _cut(readable: str, rest: int) -> str:
 
 
 def _template(name: LiteralString) -> sql.SQL:
-    return sql.SQL(files.producer(name))
+    return sql.SQL(files.text("producers", name))

@@ -92,17 +92,12 @@ def numbered() -> tuple[Migration, ...]:
 
 @cache
 def part(name: str) -> Migration:
-    return Migration(name, None, (_folder() / "optional" / f"{name}.sql").read_text("utf-8"))
+    return Migration(name, None, text("optional", name))
 
 
 @cache
-def adoption(name: str) -> str:
-    return (_folder() / "adoption" / f"{name}.sql").read_text("utf-8")
-
-
-@cache
-def producer(name: str) -> str:
-    return (_folder() / "producers" / f"{name}.sql").read_text("utf-8")
+def text(folder: str, name: str) -> str:
+    return (_folder() / folder / f"{name}.sql").read_text("utf-8")
 
 
 def latest() -> int:

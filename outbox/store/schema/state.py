@@ -105,10 +105,6 @@ def applied(conn: psycopg.Connection) -> tuple[Applied, ...]:
     return tuple(Applied(*row) for row in rows)
 
 
-def was_adopted(conn: psycopg.Connection) -> bool:
-    return any(row.mode == "adopted" for row in applied(conn))
-
-
 def read_status(conn: psycopg.Connection) -> SchemaStatus:
     return SchemaStatus(
         schema=check_schema(conn),
