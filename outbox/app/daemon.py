@@ -116,7 +116,6 @@ class Pools:
 @dataclass(slots=True)
 class Watching:
     announce: Announcer
-    metrics: Metrics
     health: Health
     registry: Any
 
@@ -141,7 +140,7 @@ class Watching:
             announce.subscribe(handle)
         if tracing.is_set_up():
             announce.subscribe(tracing.Tracing(settings.projection).handle)
-        return cls(announce, metrics, health, registry)
+        return cls(announce, health, registry)
 
 
 def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, patient: bool) -> bool:

@@ -82,10 +82,8 @@ class Holding:
         return None
 
     def wants_renewal(self) -> bool:
-        return not self.lost and self.remaining() < self._lease_seconds * 0.75 and not self._overdue()
-
-    def _overdue(self) -> bool:
-        return self.age() > self._max_processing_seconds
+        is_due = not self.lost and self.remaining() < self._lease_seconds * 0.75
+        return is_due and self.age() <= self._max_processing_seconds
 
     def renewed(self, asked_at: float) -> None:
         self._renewed = asked_at

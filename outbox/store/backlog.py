@@ -1,7 +1,6 @@
 """Reads how much waits and what `outbox status` and `outbox wait` show, each query bounded. Changes nothing."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from psycopg import Connection
 from outbox.facts import FanoutSample, SlotSample, TypeBacklog
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
-from outbox.store.pool import BoundedStore, Database, TopicStore, bounded_read, fetch_rows
+from outbox.store.pool import BoundedStore, Database, fetch_rows
 from outbox.store.queries import queries
 from outbox.store.schema.state import check_schema
 
@@ -32,7 +31,9 @@ SETTINGS: Final = {
 }
 
 
-class PostgresBacklog(TopicStore, topic="inspection"):
+class PostgresBacklog(BoundedStore, topic="inspection"):
+    plans = SETTINGS
+
     def __init__(
         self,
         database: Database,
@@ -44,7 +45,7 @@ class PostgresBacklog(TopicStore, topic="inspection"):
         """`slot`: of the event log's connector, where it is to be sampled."""
         super().__init__(database)
         self._slot = slot
-        self._time_limit_ms = time_limit_ms
+        self.time_limit_ms = time_limit_ms
         self._max_processing = timedelta(seconds=max_processing_seconds)
 
     def open_counts(self) -> OpenCounts:
@@ -84,9 +85,6 @@ class PostgresBacklog(TopicStore, topic="inspection"):
     def open_events(self, topic: str, group: str) -> dict[int, int]:
         with self._connection() as connection:
             return open_events(connection, topic, group)
-
-    def _connection(self) -> AbstractContextManager[Connection[Any]]:
-        return bounded_read(self._database, time_limit_ms=self._time_limit_ms, plans=SETTINGS)
 
 
 def _rest(total: OpenCounts, lanes: Mapping[str, TypeBacklog]) -> TypeBacklog:

@@ -1,7 +1,6 @@
 """Reads the database for `outbox doctor`: what is there, not whether that is good. Changes nothing."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
 
@@ -17,13 +16,12 @@ from outbox.store.coverage import PostgresCoverage
 from outbox.store.documents import asking_for
 from outbox.store.events import last_version
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import Database, TopicStore, bounded_read, connect, fetch_rows, is_between, translated
+from outbox.store.pool import BoundedStore, Database, connect, fetch_rows, is_between, translated
 from outbox.store.pooler import shares_sessions
 from outbox.store.queries import queries
 from outbox.store.schema.state import read_status
 from outbox.store.view_shape import NEEDED_COLUMNS, read_shape
 
-TIME_LIMIT_MS: Final = 5_000
 SAMPLE_ROWS: Final = 1_000
 SAMPLE_LOOKUPS: Final = 50
 SAMPLE_ROLES: Final = 5
@@ -66,7 +64,9 @@ def require_primary(url: str, application: str) -> None:
         raise DatabaseDown(detail) from error
 
 
-class PostgresDoctor(TopicStore, topic="examination"):
+class PostgresDoctor(BoundedStore, topic="examination"):
+    time_limit_ms = 5_000
+
     def __init__(self, database: Database, view: str, direct_url: str) -> None:
         super().__init__(database)
         self._view = view
@@ -203,6 +203,3 @@ class PostgresDoctor(TopicStore, topic="examination"):
             view = sql.Identifier(*self._view.split("."))
             rows = connection.execute(sql.SQL(self._sql["sample_of_view"]).format(view=view), most).fetchall()
         return [(row[0], row[1]) for row in rows]
-
-    def _connection(self) -> AbstractContextManager[Connection[Any]]:
-        return bounded_read(self._database, time_limit_ms=TIME_LIMIT_MS)

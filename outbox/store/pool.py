@@ -517,5 +517,8 @@ class TopicStore:
 class BoundedStore(TopicStore):
     """Reads for people: each read has a limit of time, and changes nothing."""
 
+    time_limit_ms: int = TIME_LIMIT_MS
+    plans: Mapping[str, str] | None = None
+
     def _connection(self) -> AbstractContextManager[Connection[Any]]:
-        return bounded_read(self._database)
+        return bounded_read(self._database, time_limit_ms=self.time_limit_ms, plans=self.plans)
