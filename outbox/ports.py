@@ -471,31 +471,6 @@ def _odd(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class AttachmentFacts:
-    """`command` installs it anew. What could not be read is empty or None."""
-
-    table: str
-    entity_type: str
-    shown: str
-    command: str
-    older: bool
-    unexplained: bool  # triggers named as ours, of which no row of ours says what they are
-    in_transaction: bool  # its query runs in the writer's transaction, as release 0.1.0 had it
-    elsewhere: str  # the table it writes to, where producers write to the other one now
-    missing_triggers: tuple[str, ...]
-    disabled_triggers: tuple[str, ...]
-    replica_blind_triggers: tuple[str, ...]  # fire in ordinary sessions only
-    misses_rows: bool  # statement triggers where only row triggers fire for everything
-    missing_columns: tuple[str, ...]
-    truncatable: bool
-    new_partitions: tuple[str, ...]  # since it was attached: without the refusal of TRUNCATE
-    partitions_gone: int
-    via_error: str
-    via_scans: str
-    has_documents: bool | None
-
-
-@dataclass(frozen=True, slots=True)
 class SlotFacts:
     """A replication slot. On a standby nothing is known about bytes."""
 

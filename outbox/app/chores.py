@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Final
-from uuid import UUID
 
 from outbox.app.operations import notices, poster, secret
 from outbox.config import Settings
@@ -17,12 +17,10 @@ from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
 from outbox.store.event_log import PostgresEventLog
 from outbox.store.failures import PostgresStatistics
-from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays
 from outbox.store.retention import PostgresRetention
 from outbox.store.webhooks import PostgresWebhooks
-from outbox.store.workers import Workers
 
 MINUTES_KEPT: Final = timedelta(days=2)
 HOURS_KEPT: Final = timedelta(days=90)
@@ -67,18 +65,16 @@ def chores(
 def forgotten(settings: Settings, database: Database) -> dict[str, tuple[timedelta, Forget]]:
     days = settings.retention.audit_ttl_days
     ended = timedelta(days=days) if days else ENDED_KEPT
-    rollup = PostgresStatistics(database)
-    replays = PostgresReplays(database, owner=settings.worker.id, notices=notices(settings))
+    forget, compact = PostgresRetention(database).forget, PostgresStatistics(database).compact
     log_days = settings.event_log.days
-    workers = Workers(database, worker_id=settings.worker.id, start_id=UUID(int=0))  # it only forgets others
     return {
-        "search_outbox_workers": (WORKERS_KEPT, workers.forget),
-        "search_outbox_replays": (ended, replays.forget),
-        "search_outbox_webhook_deliveries": (ended, PostgresWebhooks(database).forget),
+        "search_outbox_workers": (WORKERS_KEPT, partial(forget, "forget_workers")),
+        "search_outbox_replays": (ended, partial(forget, "forget_replays")),
+        "search_outbox_webhook_deliveries": (ended, partial(forget, "forget_deliveries")),
         "search_outbox_rollup": (
             MINUTES_KEPT,
-            lambda age, most: rollup.compact(age, most) + rollup.forget(HOURS_KEPT, most),
+            lambda age, most: compact(age, most) + forget("forget_rollup", HOURS_KEPT, most),
         ),
-        "search_outbox_places": (PLACES_KEPT, PostgresPlaces(database).forget),
+        "search_outbox_places": (PLACES_KEPT, partial(forget, "forget_places")),
         "search_outbox_log": (timedelta(days=log_days), PostgresEventLog(database, forget=log_days > 0).keep),
     }

@@ -9,7 +9,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from psycopg import Connection
 
-from outbox.app.desk import backlog_of, join
+from outbox.app.desk import join
 from outbox.app.doctor import open_doctor
 from outbox.app.operations import operations
 from outbox.app.settling import settle_watch
@@ -28,9 +28,8 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.documents import read_document, versions
 from outbox.store.acts import PostgresEventWriter
 from outbox.store.audit import PostgresAudit
-from outbox.store.backlog import PostgresBacklog
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.failures import minutes
+from outbox.store.failures import PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.truth import PostgresTruth
 from outbox.telemetry.log_setup import configure
@@ -55,11 +54,10 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
     reading = Bounded(settings.database.dsn, size=READERS, statement_timeout_ms=READ_MS, **OPTIONS)
     acting = Acting(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **OPTIONS)
     exporting = Database(settings.database.dsn, size=EXPORTERS, statement_timeout_ms=ACT_MS, **OPTIONS)
-    backlog = backlog_of(settings)
     elastic = connect_elastic(settings.elastic)
     for pool in (reading, acting, exporting):
         pool.open()
-    made = services(settings, reading, acting, exporting, backlog, elastic)
+    made = services(settings, reading, acting, exporting, elastic)
     try:
         yield application.build(settings, made)
     finally:
@@ -67,7 +65,6 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
         made.settling.close()
         elastic.close()
         with suppress(DatabaseDown):
-            backlog.close()
             for pool in (reading, acting, exporting):
                 pool.close()
 
@@ -98,12 +95,11 @@ def services(
     reading: Database,
     acting: Database,
     exporting: Database,
-    backlog: PostgresBacklog,
     elastic: Elastic,
 ) -> Services:
-    desk, sees = join(settings, reading, backlog), operations(settings, reading, elastic)
+    desk, sees = join(settings, reading), operations(settings, reading, elastic)
     does = operations(settings, acting, elastic)
-    pulse = partial(pulses, partial(minutes, reading))
+    pulse = partial(pulses, PostgresStatistics(reading).minutes)
     read = partial(snapshot, desk.status, pulse, sees.stats, desk.browse, sees.audit)
     events, audit = PostgresBrowsing(reading), PostgresAudit(acting)
     return Services(

@@ -98,7 +98,7 @@ class Pools:
             lanes=pool("lanes", lanes + 1, prepared=settings.database.prepare),
             documents=pool("documents", lanes + 1),
             heartbeat=pool("heartbeat", 2),
-            chores=pool("chores", 4),
+            chores=pool("chores", 5),  # one of them for the sampler, which has slow queries
         )
 
     def __iter__(self) -> Iterator[Database]:
@@ -116,7 +116,6 @@ class Pools:
 @dataclass(slots=True)
 class Watching:
     announce: Announcer
-    metrics: Metrics
     health: Health
     registry: Any
 
@@ -141,7 +140,7 @@ class Watching:
             announce.subscribe(handle)
         if tracing.is_set_up():
             announce.subscribe(tracing.Tracing(settings.projection).handle)
-        return cls(announce, metrics, health, registry)
+        return cls(announce, health, registry)
 
 
 def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, patient: bool) -> bool:
@@ -360,7 +359,10 @@ class Wiring:
 
     @cached_property
     def judge(self) -> Judge:
-        return Judge(_retry(self.settings), self.brake.admits, random.random)
+        retry = self.settings.retry
+        backoff = Backoff(retry.base_backoff_seconds, retry.max_backoff_seconds)
+        policy = RetryPolicy(retry.max_attempts, backoff, retry.outage_policy == "count")
+        return Judge(policy, self.brake.admits, random.random)
 
     @cached_property
     def gate(self) -> PauseGate:
@@ -421,11 +423,6 @@ def _watches(settings: Settings, pools: Pools, announce: Announcer) -> tuple[Rar
         Rarely(UNATTACHED_SECONDS, lambda: news.coverage(settings.documents, coverage.forgotten), clock),
         Rarely(NEWS_SECONDS, lambda: news.verification(verifications.last_finished(targets)), clock),
     )
-
-
-def _retry(settings: Settings) -> RetryPolicy:
-    backoff = Backoff(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds)
-    return RetryPolicy(settings.retry.max_attempts, backoff, settings.retry.outage_policy == "count")
 
 
 def _kinds(settings: Settings) -> Kinds:
@@ -502,11 +499,9 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 
 
 def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
-    """The sampler has a connection of its own: a slow query must not hold a chore's."""
-    backlog = backlog_of(settings)
     # Types left to other daemons are sampled too: /readyz must not take their due rows for this one's debt.
     types = (*settings.known_entity_types, *settings.worker.exclude_entity_types)
-    sampler = BacklogSampler(backlog, watching.announce, types)
+    sampler = BacklogSampler(backlog_of(settings, pools.chores), watching.announce, types)
     rollup = Rollup(PostgresRollup(pools.chores), watching.announce)
     watching.announce.subscribe(rollup.handle)
     return {"sampler": sampler.run, "rollup": rollup.run}

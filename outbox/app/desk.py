@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,31 +42,27 @@ class QueueDesk:
 
 @contextmanager
 def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterator[QueueDesk]:
-    with (
-        opened(settings.database.dsn, size=2, application=application) as database,
-        closing(backlog_of(settings)) as backlog,
-    ):
-        yield join(settings, database, backlog)
+    with opened(settings.database.dsn, size=2, application=application) as database:
+        yield join(settings, database)
 
 
-def backlog_of(settings: Settings) -> PostgresBacklog:
+def backlog_of(settings: Settings, database: Database) -> PostgresBacklog:
     """With the slot of the connector where events come from Kafka: without that, nothing is captured."""
     return PostgresBacklog(
-        settings.database.dsn,
+        database,
         max_processing_seconds=settings.reclaim.max_processing_seconds,
         slot=settings.event_log.slot if settings.source == "kafka" else None,
     )
 
 
-def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> QueueDesk:
-    """The same over a pool that someone else owns."""
+def join(settings: Settings, database: Database) -> QueueDesk:
     overview, controls = PostgresOverview(database), PostgresControls(database)
     stream = stream_offsets(settings)
     return QueueDesk(
         browse=Browse(PostgresBrowsing(database), settings.naming, settings.redact_fields),
         status=StatusDesk(
             overview,
-            backlog,
+            backlog_of(settings, database),
             stream,
             PostgresCoverage(database, settings.documents).forgotten,
             PostgresRebuilds(database, owner="status").newest,

@@ -23,7 +23,7 @@ from outbox.sink.index import ElasticIndices
 from outbox.sink.index_check import TargetCheck
 from outbox.sink.server_check import ElasticServerCheck
 from outbox.sink.target_check import Targets
-from outbox.store.backlog import PostgresBacklog, PostgresOverview
+from outbox.store.backlog import PostgresOverview
 from outbox.store.doctor import PostgresDoctor, require_primary
 from outbox.store.pool import Database, plain_dsn
 from outbox.store.replica import read_replica
@@ -45,17 +45,15 @@ def open_doctor(settings: Settings) -> Iterator[Doctor]:
     """Opens nothing by itself: a server that is down is a finding, not an error."""
     elastic = connect_elastic(settings.elastic)
     database = Database(settings.database.dsn, size=2, application="outbox doctor")
-    backlog = desk.backlog_of(settings)
     try:
-        yield _doctor(settings, database, backlog, elastic)
+        yield _doctor(settings, database, elastic)
     finally:
         elastic.close()
         with suppress(DatabaseDown):
-            backlog.close()
             database.close()
 
 
-def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, elastic: Elastic) -> Doctor:
+def _doctor(settings: Settings, database: Database, elastic: Elastic) -> Doctor:
     examination = _examination(settings, elastic)
     store = PostgresDoctor(database, settings.documents, settings.database.direct_dsn)
 
@@ -66,7 +64,7 @@ def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, el
     return Doctor(
         connect=reach,
         store=store,
-        queue=desk.join(settings, database, backlog).status.read,
+        queue=desk.join(settings, database).status.read,
         elasticsearch=examination.server,
         index_check=_checks(settings, elastic).check,
         versions=examination.versions,

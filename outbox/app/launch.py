@@ -14,7 +14,7 @@ def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, 
         stop.install()
     shown = health_pages.HealthState(Beats(loop_limits(settings)))
     # Forgotten when the lanes run: a start that hangs before that fails /healthz like any loop that hangs.
-    shown.beats.expect("start")
+    shown.beats.beat("start")
     pages = health_pages.start(settings.http.metrics_host, settings.http.metrics_port, settings.http.port, shown)
     watchdog = Watchdog(Notifier(), shown.alive, shown.line)
     watchdog.start()  # READY: a host whose database is down boots

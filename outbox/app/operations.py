@@ -35,8 +35,6 @@ from outbox.store.webhooks import PostgresWebhooks
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """One service per topic; each is an object of `ops`."""
-
     replays: ReplayDesk
     planner: Planner
     failures: FailureDesk
@@ -58,7 +56,6 @@ def open_operations(settings: Settings, *, application: str = "outbox cli") -> I
 
 
 def operations(settings: Settings, database: Database, elastic: Elastic | None = None) -> Operations:
-    """The same over a pool and a client that someone else owns."""
     owner = f"{socket.gethostname()}-{os.getpid()}"
     audit, failures = PostgresAudit(database), PostgresFailures(database)
     retention, rows = PostgresRetention(database), settings.retention.prune_batch_size
@@ -90,7 +87,6 @@ def poster(settings: Settings) -> Callable[[str, Mapping[str, str], bytes], Post
 
 
 def held_versions(settings: Settings, elastic: Elastic) -> Versions:
-    """What Elasticsearch holds of rows that are to be replayed."""
 
     address = settings.naming.address
 

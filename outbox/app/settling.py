@@ -22,7 +22,6 @@ def open_settle_watch(settings: Settings, *, application: str) -> Iterator[Settl
 
 
 def settle_watch(settings: Settings, database: Database) -> SettleWatch:
-    """The same over a pool that someone else owns."""
     listen = partial(_settle_ear, settings.database.direct_dsn) if settings.worker.listen else None
     return SettleWatch(PostgresBrowsing(database).statuses, listen)
 

@@ -1,7 +1,5 @@
 """Joins everything that `outbox up` runs on one machine: servers, schema, index, sample; projector, console."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -39,29 +37,24 @@ class PartEnded(OutboxError):
     """A part of `outbox up` ended, and the rest was stopped. The end of its log says why."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """`outbox COMMAND` as a process of its own. It ends when this process does, kill -9 included."""
 
     name: str
-    command: list[str]
     log: Path
-    process: SupervisedProcess | None = None
+    process: SupervisedProcess
 
-    def start(self, env: Mapping[str, str]) -> None:
-        make_folder(self.log.parent)
-        argv = [sys.executable, "-m", "outbox", *self.command]
+    @classmethod
+    def started(cls, name: str, command: list[str], log: Path, env: Mapping[str, str]) -> Self:
+        make_folder(log.parent)
+        argv = [sys.executable, "-m", "outbox", *command]
         account = Account(os.geteuid(), os.getegid())
-        self.process = SupervisedProcess(Command(argv, Path.cwd(), dict(env), signal.SIGTERM), account, self.log)
+        return cls(name, log, SupervisedProcess(Command(argv, Path.cwd(), dict(env), signal.SIGTERM), account, log))
 
     def check(self) -> None:
-        if self.process is not None and not self.process.running:
+        if not self.process.running:
             raise PartEnded(f"{self.name}, log {self.log}\n{tail(self.log)}")
-
-    def stop(self) -> None:
-        """SIGTERM, and wait: the projector drains within its grace."""
-        if self.process is not None:
-            self.process.stop()
 
 
 METRICS: Final = "OUTBOX_METRICS_PORT"
@@ -217,9 +210,8 @@ class Up:
         env = {**os.environ, **self._started, **{name: str(port) for name, port in ports.items()}}
         commands = {"projector": ["run"]} | ({"console": ["console"]} if CONSOLE in ports else {})
         for name, command in commands.items():
-            part = Part(name, command, self._folder / f"{name}-{_name_of(ports)}.log")
-            self._open.callback(part.stop)
-            part.start(env)
+            part = Part.started(name, command, self._folder / f"{name}-{_name_of(ports)}.log", env)
+            self._open.callback(part.process.stop)  # SIGTERM: the projector drains within its grace
             self._parts.append(part)
 
     @property

@@ -1,7 +1,5 @@
 """Joins the Kafka of `outbox up`: its topic, and the connector that brings the event log there."""
 
-from __future__ import annotations
-
 import time
 from importlib.util import find_spec
 from typing import Final
@@ -31,7 +29,6 @@ def check_kafka(settings: Settings) -> None:
 
 
 def stream_settings(stream: EmbeddedStream) -> dict[str, str]:
-    """What the projector and the console need to read from it."""
     return {"OUTBOX_SOURCE": "kafka", BROKERS: stream.kafka.url}
 
 

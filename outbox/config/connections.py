@@ -1,7 +1,5 @@
 """Owns the settings of the two servers, PostgreSQL and Elasticsearch (or OpenSearch); it does not connect to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,7 +130,6 @@ class ElasticSettings(Section):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Every node's address, without credentials."""
         return (cloud_address(self.cloud_id),) if self.cloud_id else tuple(self.url.split(","))
 
     def index_for(self, entity_type: str) -> str:
@@ -141,5 +138,4 @@ class ElasticSettings(Section):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Every index that may be written to, the default one first, each once."""
         return tuple(dict.fromkeys([self.index, *self.index_map.values()]))

@@ -1,7 +1,5 @@
 """Owns how one setting is declared and described, and the forms that a value may take. It reads no environment."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

@@ -1,7 +1,5 @@
 """Reads all settings at once from flags, environment and files, and reports all problems together. It holds no rule."""
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import json
@@ -156,7 +154,6 @@ def present(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def known_names() -> list[str]:
-    """Every name that may be set: variables, their aliases, and `_FILE` for secrets."""
     names = [name for variable in VARIABLES.values() for name in (variable.name, *variable.aliases)]
     return names + [f"{variable.name}_FILE" for variable in VARIABLES.values() if variable.secret]
 

@@ -1,7 +1,5 @@
 """Renders docs/configuration.md from the settings; it does not write any file."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Owns the settings around projection: health pages, retention, replays, webhooks, console, logs, embedded servers."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile
@@ -18,7 +16,6 @@ _HOST = r"^[A-Za-z0-9._:%-]+$"
 
 
 def default_log_format() -> str:
-    """Text on a terminal, else JSON. Logs go to stderr."""
     return "console" if sys.stderr is not None and sys.stderr.isatty() else "json"
 
 

@@ -1,7 +1,5 @@
 """Owns the settings tree, the values derived from it, and the rules between settings. Does not read the environment."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
@@ -52,8 +50,6 @@ Source = Literal["flag", "environment", "file", "default"]
 
 
 class Settings(Section):
-    """Everything that can be set, read once at start and never changed."""
-
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     elastic: ElasticSettings = Field(default_factory=ElasticSettings)
     source: Literal["postgres", "kafka"] = setting("OUTBOX_SOURCE", "postgres")
@@ -142,7 +138,6 @@ class Settings(Section):
         }
 
     def value_of(self, variable: Variable) -> Any:
-        """The value behind a variable, secrets still wrapped."""
         return getattr(getattr(self, variable.section) if variable.section else self, variable.field)
 
     def check_console(self) -> None:
@@ -167,7 +162,6 @@ def is_loopback(host: str) -> bool:
 
 
 def shown(variable: Variable, value: Any) -> Any:
-    """A value in JSON types, secrets masked."""
     plain = value.get_secret_value() if isinstance(value, SecretStr) else value
     if plain is None:
         return None
@@ -200,7 +194,6 @@ def _rule(*reads: str) -> Callable[[Rule], Rule]:
 
 
 def cross_problems(settings: Settings, wrong: frozenset[str]) -> Iterator[ConfigProblem]:
-    """All problems between settings whose own values are valid."""
     for reads, rule in RULES:
         if not reads & wrong:
             yield from rule(settings)

@@ -1,7 +1,5 @@
 """Owns the settings of Kafka as the source of events, and of Kafka Connect; it connects to neither."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

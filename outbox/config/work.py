@@ -1,7 +1,5 @@
 """Owns the settings of projection: worker, batches, leases, retries, limits per entity type. It does not apply them."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
@@ -143,6 +141,5 @@ class KindSettings(Section):
 
     @property
     def limited(self) -> bool:
-        """Whether any limit is set; claims are then made per type."""
         defaults = (self.concurrency_default, self.rate_default)
         return bool(self.concurrency or self.rate) or any(limit is not None for limit in defaults)

@@ -49,8 +49,6 @@ def known_since(events: Sequence[Event], claimed_at: float) -> float:
 
 @dataclass(slots=True)
 class Delivery:
-    """One document to be sent for the head of a stack."""
-
     stack: Stack
     version: int
     body: bytes | None  # None = delete, or not loaded yet
@@ -298,7 +296,6 @@ class Verdicts:
         return kept
 
     def failed_attempts(self, lost: Iterable[UUID]) -> list[AttemptFailed]:
-        """One fact per failed attempt of a row that is still ours."""
         if all(settlement is DONE for settlement in self._of.values()):
             return []
         return [fact for event, settlement in self._kept(lost) if (fact := _failed_attempt(event, settlement))]
@@ -363,8 +360,6 @@ class Batch:
 
 @dataclass(slots=True)
 class BatchResult:
-    """How the batch went, for the lane's next step."""
-
     unreachable: Failure | None = None
     systemic: bool = False
     sent: bool = False
@@ -408,7 +403,6 @@ def _failed_attempt(event: Event, settlement: Settlement) -> AttemptFailed | Non
 
 
 def _outcome(settlement: Settlement) -> tuple[str, str]:
-    """(outcome, reason) as the roll-up counts them."""
     match settlement:
         case Done(why=why):
             return (why or "done", "")

@@ -32,7 +32,6 @@ class Brake:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def admits(self, failure: Failure) -> bool:
-        """May one more event fail with this?"""
         fingerprint, now = failure.fingerprint or failure.reason, self.clock()
         with self._lock:
             if self.lets(fingerprint):
@@ -51,7 +50,6 @@ class Brake:
         return track is not None and track.held > 0
 
     def hold(self, fingerprint: str, number: int, failure: Failure) -> None:
-        """They wait."""
         now = self.clock()
         with self._lock:
             track = self._track(fingerprint)

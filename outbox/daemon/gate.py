@@ -5,7 +5,7 @@ Owns the state of every pause in this process; sends nothing itself, the probe i
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from outbox.facts import Announce, OperatorPaused, OperatorResumed, SinkPaused, SinkResumed
@@ -101,7 +101,6 @@ class PauseGate:
     # Pauses by operators
 
     def obey(self, controls: Iterable[ControlRow]) -> None:
-        """The stored pauses as they are now; called every second."""
         new = {control.scope: control for control in controls}
         with self._lock:
             old, self._controls = self._controls, new
@@ -115,8 +114,3 @@ class PauseGate:
 
     def types_stopped_by_operator(self) -> frozenset[str]:
         return frozenset(scope.removeprefix("type:") for scope in self._controls if scope.startswith("type:"))
-
-    def snapshot(self) -> Mapping[str, str]:
-        """Target -> cause, for /readyz and the metrics."""
-        with self._lock:
-            return {pause.target: pause.cause for pause in self._pauses.values()}

@@ -47,7 +47,6 @@ class Underway:
         self._judged_at = self._clock()
 
     def judged_lately(self) -> bool:
-        """Whether a lane of this process has had an answer for a document a moment ago."""
         return self._clock() - self._judged_at <= LATELY_SECONDS
 
     def held_up(self, source: Claimer) -> bool:
@@ -100,7 +99,6 @@ class Lane:
         self.wake.clear()
 
     def notice(self) -> None:
-        """LISTEN says that there are new rows."""
         if self._idling:
             self.wake.set()
 

@@ -51,8 +51,6 @@ class HoldUp(NamedTuple):
 
 
 class Holding:
-    """One batch in flight, as its process sees it."""
-
     def __init__(self, claimed: Claimed, lease_seconds: float, max_processing_seconds: float, clock: Clock) -> None:
         self.token = claimed.token
         self.ids = [event.id for event in claimed.events]
@@ -84,10 +82,8 @@ class Holding:
         return None
 
     def wants_renewal(self) -> bool:
-        return not self.lost and self.remaining() < self._lease_seconds * 0.75 and not self._overdue()
-
-    def _overdue(self) -> bool:
-        return self.age() > self._max_processing_seconds
+        is_due = not self.lost and self.remaining() < self._lease_seconds * 0.75
+        return is_due and self.age() <= self._max_processing_seconds
 
     def renewed(self, asked_at: float) -> None:
         self._renewed = asked_at

@@ -83,7 +83,6 @@ class Lifecycle:
         return thread
 
     def _wait(self, lanes: Sequence[threading.Thread]) -> None:
-        """Until a signal, the end of the run time, or (with --once) the last lane."""
         ends = time.monotonic() + self.max_runtime_seconds if self.max_runtime_seconds else None
         while not self.stop.is_set():
             if self.once and not any(thread.is_alive() for thread in lanes):

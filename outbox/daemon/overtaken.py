@@ -24,6 +24,5 @@ def set_apart(judged: Iterable[tuple[Delivery, Outcome]], batch: Batch) -> list[
 
 
 def owed(batch: Batch, settled: Settled) -> list[Event]:
-    """What was written too late and not once more, and whose rows are someone else's by now."""
     lost = set(settled.lost)
     return [event for event in batch.late if event.id in lost and not batch.verdicts.is_done(event)]

@@ -35,8 +35,6 @@ MOST_DISCARDS_TOLD: Final = 5_000  # a flush is one line, so these are no flood
 
 @dataclass(slots=True)
 class Held:
-    """A batch that this process dispatches."""
-
     lease: ReplayLease
     batch: ReplayBatch
     pace: ReplayPace
@@ -61,8 +59,7 @@ class ReplayChore:
         self.announce(Beat("replays"))
         try:
             self._take_over()
-            for held in list(self._held.values()):
-                self._dispatch(held)
+            self._held = {id: held for id, held in self._held.items() if self._dispatch(held)}
             self._check()
             self._settle()
             self._tell()
@@ -86,21 +83,19 @@ class ReplayChore:
             if batch is not None and self.store.begin(lease):
                 self._held[lease.id] = Held(lease, batch, ReplayPace(batch.rate or DEFAULT_RATE))
 
-    def _dispatch(self, held: Held) -> None:
+    def _dispatch(self, held: Held) -> bool:
+        """Whether it stays ours."""
         now = self.clock()
         if held.pace.wait_seconds(now) > 0:
-            self._keep(held, self.store.renew(held.lease))
-            return
+            return self.store.renew(held.lease)
         rate = held.batch.rate or DEFAULT_RATE
-        rows = min(self.limits.max_start_per_batch, max(1, int(rate * INTERVAL_SECONDS)))
-        step = self._step(held, rows)
-        self._keep(held, step is not None)
+        step = self._step(held, min(self.limits.max_start_per_batch, max(1, int(rate * INTERVAL_SECONDS))))
         if step is None:
-            return
+            return False
         held.pace.moved(step.replayed + step.skipped, now)
         if not step.left:
             self.store.finish_dispatch(held.lease)
-            self._keep(held, False)
+        return step.left > 0
 
     def _step(self, held: Held, rows: int) -> Dispatched | None:
         """An error that waiting does not cure ends the batch as `failed`; an outage is the caller's."""
@@ -113,10 +108,6 @@ class ReplayChore:
             self.announce(Warned("replay.failed", detail, {"batch": str(held.batch.id)}))
             self.store.fail(held.lease, "unknown", detail)
             return None
-
-    def _keep(self, held: Held, ours: bool) -> None:
-        if not ours:
-            self._held.pop(held.lease.id, None)
 
     def _check(self) -> None:
         for lease in self.store.take_checks(self.limits.max_poll):

@@ -10,8 +10,6 @@ FORCED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 class Stop:
-    """One flag for the whole process, and what asked for it."""
-
     def __init__(self) -> None:
         self.event = threading.Event()
         self.cause = ""

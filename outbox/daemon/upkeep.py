@@ -143,8 +143,6 @@ class Rarely:
 
 @dataclass(slots=True)
 class News:
-    """What others know and this worker announces."""
-
     announce: Announce
     _verification: int = 0
 
@@ -154,13 +152,11 @@ class News:
             self.announce(VersionRaised(*raised))
 
     def verification(self, last: LastVerification | None) -> None:
-        """A result is announced once per process."""
         if last is not None and last.id != self._verification:
             self._verification = last.id
             self.announce(IndexVerified(last.drift, last.compared, last.duration_seconds, last.finished_at))
 
     def coverage(self, view: str, forgotten: Callable[[], Sequence[str]]) -> None:
-        """Tables and columns that the view reads and no attachment covers."""
         try:
             names = forgotten()
         except NotPermitted as error:

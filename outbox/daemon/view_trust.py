@@ -15,7 +15,7 @@ from outbox.facts import Announce, SinkPaused, SinkResumed
 from outbox.policy.document import Stack
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.settle import LOOKUPS_BRAKED, TOO_MANY_GONE, VIEW_PAUSE_SECONDS, Judged, Released, Settlement
+from outbox.policy.settle import LOOKUPS_BRAKED, TOO_MANY_GONE, VIEW_PAUSE_SECONDS, Judged, Released
 from outbox.ports import Clock, Document, DocumentSource, EventStore, Named
 
 DOCUMENTS: Final = "documents"  # the target that is paused while the view cannot be read
@@ -63,15 +63,16 @@ class Lookups:
             self._remember(events)
             return CheckedLookups(stacks, {}, ())
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
-        counted = [stack for stack in stacks if stack.viewed and not _has_delete(stack)]
+        counted = [stack for stack in stacks if stack.viewed and DELETE not in {event.op for event in stack.events}]
         missing = [stack.head for stack in counted if _is_gone(found[stack.head.id])]
         deleted = self.store.deleted(missing) if missing else set()
         gone = {kind: [e for e in missing if e.entity_type == kind and e.id not in deleted] for kind in _types(missing)}
         asked = Counter(stack.head.entity_type for stack in counted)
         held = self._held({kind: (number, gone.get(kind, [])) for kind, number in asked.items()})
         ids = {event.id for kind in held for event in gone[kind]}
-        braked = [stack for stack in stacks if stack.head.id in ids]
-        return CheckedLookups([s for s in stacks if s.head.id not in ids], bad, _for_all(braked, LOOKUPS_BRAKED))
+        braked = (event for stack in stacks if stack.head.id in ids for event in stack.events)
+        verdicts = [(event, LOOKUPS_BRAKED) for event in braked]
+        return CheckedLookups([s for s in stacks if s.head.id not in ids], bad, verdicts)
 
     def _held(self, asked: Mapping[str, tuple[int, Sequence[Event]]]) -> set[str]:
         """Types of which nothing may go now; `asked` says how many were looked up, and which were gone."""
@@ -163,16 +164,8 @@ def _fingerprint(kind: str) -> str:
     return f"{LOOKUPS}:{kind}"
 
 
-def _for_all(stacks: Sequence[Stack], settlement: Settlement) -> list[Judged]:
-    return [(event, settlement) for stack in stacks for event in stack.events]
-
-
 def _types(events: Sequence[Event]) -> set[str]:
     return {event.entity_type for event in events}
-
-
-def _has_delete(stack: Stack) -> bool:
-    return any(event.op == DELETE for event in stack.events)
 
 
 def _is_gone(document: Document) -> bool:

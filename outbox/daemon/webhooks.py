@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from outbox.errors import OutboxError
 from outbox.facts import Announce, AttemptFailed, Beat, DatabaseLost, Fact, SinkPaused, SinkResumed, WebhookTried
-from outbox.policy.outcome import FAILURE_TYPE_OF
 from outbox.policy.webhook import (
+    GONE,
     HookType,
     Notice,
     Posted,
@@ -40,8 +40,6 @@ Post = Callable[[str, Mapping[str, str], bytes], Posted]
 
 @dataclass(slots=True)
 class _Group:
-    """Failures of one kind that no delivery contains yet."""
-
     first: AttemptFailed
     count: int = 0
     entity_types: set[str] = field(default_factory=set)
@@ -60,7 +58,7 @@ class _Group:
             "fingerprint": fingerprint,
             "error_reason": failure.reason,
             "error_code": failure.code,
-            "failure_type": FAILURE_TYPE_OF[failure.reason],
+            "failure_type": failure.reason.failure_type,
             "dead_reason": self.first.dead_reason,
             "error": failure.error,
             "count": self.count,
@@ -198,7 +196,7 @@ class WebhookSender:
 
     def _send(self, delivery: WebhookDelivery) -> None:
         if delivery.refused:
-            self.store.disable(delivery, None, "the receiver has answered 410 before; a redelivery asks again")
+            self.store.close(delivery, "disabled", None, "it has answered 410 before; a redelivery asks again")
             self.announce(WebhookTried(delivery.type, "given_up", delivery.attempts, "disabled"))
             return
         signed = headers(self.secret, f"msg_{delivery.id.hex}", int(time.time()), delivery.body)
@@ -213,11 +211,8 @@ class WebhookSender:
 
     def _failed(self, delivery: WebhookDelivery, answer: Posted, error: str) -> str:
         delay = retry_delay_seconds(delivery.attempts, self.quick_retries)
-        if answer.status == 410:
-            self.store.disable(delivery, answer.status, error)
-        elif answer.refused or delay is None:
-            self.store.give_up(delivery, answer.status, error)
-        else:
+        if answer.status != GONE and not answer.refused and delay is not None:
             self.store.put_off(delivery, max(delay, answer.retry_after_seconds), answer.status, error)
             return "failed"
+        self.store.close(delivery, "disabled" if answer.status == GONE else "given_up", answer.status, error)
         return "given_up"

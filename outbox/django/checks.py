@@ -1,7 +1,5 @@
 """What `manage.py check` says about our settings; with `--database` also about the schema."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """Operations of Django's migrations: `Attach` installs triggers on a table, `Detach` removes them; each reverses the
 other. Both use the migration's own connection."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any

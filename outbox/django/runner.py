@@ -1,7 +1,5 @@
 """Our tables in Django's test databases: `TEST_RUNNER = "outbox.django.runner.OutboxRunner"`, or `make_tables`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final

@@ -10,9 +10,9 @@ import orjson
 
 from outbox.errors import UsageError
 from outbox.ops.stored_event import StoredEvent
-from outbox.policy.classify import Explanation, explain, explain_request
+from outbox.policy.classify import Explanation, explain_item, explain_request
 from outbox.policy.event import REFRESH
-from outbox.policy.outcome import CLASS_OF, FAILURE_TYPE_OF, Failure, FailureClass, Reason
+from outbox.policy.outcome import Failure, FailureClass, Reason
 
 _WHAT_HAPPENS = {
     FailureClass.TRANSIENT: "it is tried again with growing waits, up to its attempts, then failed",
@@ -56,14 +56,14 @@ def explain_reply(text: bytes | str, status: int | None = None) -> list[Verdict]
     if "error" in reply and "_id" not in reply:
         return [verdict(explain_request(found, reply))]
     error = reply.get("error", reply if "type" in reply else None)
-    return [verdict(explain(found, error))]
+    return [verdict(explain_item("index", found, error))]
 
 
 def _item(item: Mapping[str, Any]) -> Verdict:
     op, inside = next(iter(item.items()), ("index", {}))
     if not isinstance(inside, dict):
         raise UsageError("an item of the reply is no JSON object")
-    return verdict(explain(inside.get("status", 0), inside.get("error"), op))
+    return verdict(explain_item(op, inside.get("status", 0), inside.get("error")))
 
 
 def verdict(explanation: Explanation) -> Verdict:
@@ -76,7 +76,7 @@ def verdict(explanation: Explanation) -> Verdict:
         why=explanation.why,
         reason=outcome.reason,
         failure_class=outcome.failure_class,
-        failure_type=FAILURE_TYPE_OF[outcome.reason],
+        failure_type=outcome.reason.failure_type,
         code=outcome.code,
         error=outcome.error,
         fingerprint=outcome.fingerprint or "",
@@ -98,7 +98,7 @@ def _explain_stored(reason: str | None, error: str | None, code: str | None, det
         raise UsageError("this event has no failure to explain")
     told = orjson.loads(detail) if detail else None
     if isinstance(told, dict) and isinstance(told.get("status"), int) and told.get("error"):
-        return verdict(explain(told["status"], told["error"]))
+        return verdict(explain_item("index", told["status"], told["error"]))
     known = next((each for each in Reason if each == reason), None)
     if known is None:
         why = "the reason is not of this program: it was there before the table was adopted"
@@ -108,9 +108,9 @@ def _explain_stored(reason: str | None, error: str | None, code: str | None, det
         rule="none",
         why="it was judged before anything was sent, or no reply came: the reason itself says all that is known",
         reason=known,
-        failure_class=CLASS_OF[known],
-        failure_type=FAILURE_TYPE_OF[known],
+        failure_class=known.failure_class,
+        failure_type=known.failure_type,
         code=code or "",
         error=error or "",
-        what_happens=_WHAT_HAPPENS[CLASS_OF[known]],
+        what_happens=_WHAT_HAPPENS[known.failure_class],
     )

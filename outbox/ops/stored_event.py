@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 
 from outbox.policy.event import FANOUT, REFRESH
-from outbox.policy.outcome import FAILURE_TYPE_OF, Reason
+from outbox.policy.outcome import Reason
 
 Row = Mapping[str, Any]
 
@@ -143,7 +143,7 @@ def _read(detail: bytes | None) -> Mapping[str, Any] | None:
 
 def failure_type(reason: str) -> str:
     """The coarse kind of a reason; an adopted table may hold reasons of its own."""
-    return _KNOWN.get(reason, FAILURE_TYPE_OF[Reason.UNKNOWN])
+    return _KNOWN.get(reason, Reason.UNKNOWN.failure_type)
 
 
-_KNOWN: Final = {str(each): kind for each, kind in FAILURE_TYPE_OF.items()}
+_KNOWN: Final = {str(each): each.failure_type for each in Reason}

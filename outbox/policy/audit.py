@@ -37,8 +37,6 @@ class Action(StrEnum):
 
 
 class Source(StrEnum):
-    """Through which interface someone acted."""
-
     CLI = "cli"
     API = "api"
     CONSOLE = "console"
@@ -48,8 +46,6 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, and through which interface."""
-
     name: str
     source: Source
     role: str | None = None

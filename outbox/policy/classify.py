@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from outbox.policy.outcome import (
-    CLASS_OF,
     MISSING,
     WRITTEN,
     Code,
@@ -35,8 +34,6 @@ RequestVerdict = Failure | Split
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `outbox explain-error` prints: the rule that decided, what it decided, and why."""
-
     rule: str
     outcome: Outcome
     why: str
@@ -48,7 +45,7 @@ _CURRENT: Final = re.compile(r"current version \[(\d+)\] is higher (?:than|or eq
 
 def classify_item(op: str, item: Mapping[str, Any], report: OnUnknown | None = None) -> Outcome:
     """What one item of a bulk reply means: `{"status": ..., "error": ...}`; `op` is the action that was sent."""
-    return _explain_item(op, item.get("status"), item.get("error"), report).outcome
+    return explain_item(op, item.get("status"), item.get("error"), report).outcome
 
 
 def classify_request(
@@ -64,18 +61,12 @@ def classify_request(
 _VALIDATION: Final = "action_request_validation_exception"
 
 
-def explain(status: int, error: object, op: str = "index") -> Explanation:
-    """How an item with this status and error is classified, and by which rule."""
-    return _explain_item(op, status, error, None)
-
-
 def explain_request(status: int, body: object) -> Explanation:
-    """How a refusal of the whole request is classified."""
     rule, failure = _refused(status, body, {}, None)
     return Explanation(rule.name, failure, rule.why)
 
 
-def _explain_item(op: str, status: object, error: object, report: OnUnknown | None) -> Explanation:
+def explain_item(op: str, status: object, error: object, report: OnUnknown | None = None) -> Explanation:
     if not isinstance(status, int) or isinstance(status, bool):
         return Explanation("no status", unreadable("an item without a status"), "the reply cannot be read")
     if not error:
@@ -129,7 +120,7 @@ def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUn
     described = error or f"{rule.why} (content type {headers.get('content-type') or 'none'})"
     if error and isinstance(body, bytes):  # a sentence has no remedy
         described = f"{summary(error)} {rule.why}"
-    return rule, _failure(rule, status, described, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
+    return rule, _failure(rule, status, described, whole=rule.reason.failure_class is not FailureClass.DETERMINISTIC)
 
 
 def unreadable(what: str) -> Failure:

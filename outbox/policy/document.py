@@ -42,7 +42,6 @@ class Naming:
         return self.document_id(*key)
 
     def prefix(self, entity_type: str) -> str:
-        """What stands before the entity id in the id of its document."""
         return f"{entity_type}:" if self.composed else ""
 
     def document_id(self, entity_type: str, entity_id: str) -> str:

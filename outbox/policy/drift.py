@@ -1,6 +1,6 @@
 """What PostgreSQL says of an entity, what Elasticsearch holds, and which of the two is called drift. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -211,7 +211,3 @@ class DriftReport:
             "fields": dict(sorted(self.fields.items(), key=lambda pair: -pair[1])[:20]),
             "notes": self.notes,
         }
-
-
-def totals(report: DriftReport) -> Mapping[str, int]:
-    return {kind.value: count for kind, count in report.counts.items()}

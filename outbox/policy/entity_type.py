@@ -71,7 +71,6 @@ def declared_by(events: Iterable[Event], *, in_view: bool, has_view: bool, last_
 
 
 def other_sort(event: Event, declared: EntityType | None) -> Failure | None:
-    """Why an event is not of the sort that its type is declared as."""
     if declared is None:
         return None if event.op == DELETE else NO_VIEW
     if declared.kept_by is KeptBy.VIEW:

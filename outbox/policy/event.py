@@ -15,7 +15,6 @@ class Status(StrEnum):
 
     @property
     def is_settled(self) -> bool:
-        """Nothing more happens to the event by itself."""
         return self not in (Status.PENDING, Status.PROCESSING)
 
 

@@ -16,11 +16,11 @@ from uuid import UUID
 
 from outbox.errors import NotFound, UsageError
 from outbox.policy.audit import Action, Actor, Source
-from outbox.policy.outcome import FAILURE_TYPE_OF, Code, DeadReason
+from outbox.policy.outcome import Code, DeadReason, Reason
 
 MOST_IDS: Final = 500
 NONE: Final = "none"  # `error_reason=none`, `fingerprint=none`: adopted rows that failed without one
-FAILURE_TYPES: Final = tuple(sorted(set(FAILURE_TYPE_OF.values())))
+FAILURE_TYPES: Final = tuple(sorted({reason.failure_type for reason in Reason}))
 LONGEST_VALUE: Final = 1024
 FINGERPRINT: Final = r"[0-9a-f]{16}|none"
 TRACE_ID: Final = r"[0-9a-f]{32}"
@@ -79,7 +79,6 @@ def read_ids(value: Any) -> tuple[UUID, ...]:
 
 
 def is_one_line(text: str) -> bool:
-    """Without control characters, line separators, direction marks and half characters."""
     return _NOT_ONE_LINE.search(text) is None
 
 
@@ -199,7 +198,7 @@ def parameters(asked: EventFilter | AuditFilter) -> dict[str, Any]:
     reasons, and `unknown` also every reason that we do not know."""
     named = {f"f_{each.name}": getattr(asked, each.name) for each in fields(asked)}
     if isinstance(asked, EventFilter):
-        kinds = {str(reason): kind for reason, kind in FAILURE_TYPE_OF.items()}
+        kinds = {str(reason): reason.failure_type for reason in Reason}
         named["f_ids"] = list(asked.ids) or None
         named["f_reasons"] = asked.failure_type and [name for name, kind in kinds.items() if kind == asked.failure_type]
         named["f_known_reasons"] = list(kinds)
@@ -207,7 +206,6 @@ def parameters(asked: EventFilter | AuditFilter) -> dict[str, Any]:
 
 
 def described(asked: EventFilter | AuditFilter) -> str:
-    """The filter as people read it on a button or in an audit row."""
     parts = [f"{len(v)} ids" if name == "ids" else f"{name}={v}" for name, v in given(asked).items()]
     return ", ".join(parts) or "everything"
 
@@ -218,7 +216,6 @@ def read_event_filter(raw: Mapping[str, Any], now: datetime) -> EventFilter:
 
 
 def read_audit_filter(raw: Mapping[str, Any], now: datetime) -> AuditFilter:
-    """The same for the audit."""
     return AuditFilter(**_read(raw, AuditFilter, now))
 
 

@@ -6,8 +6,6 @@ survive, as they do on their way to Elasticsearch. By value (`read_exact`): 1.10
 order of a list does.
 """
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal, InvalidOperation
 from itertools import chain
@@ -17,8 +15,6 @@ DEEPEST: Final = 100  # Elasticsearch takes 20 by default; what shows a value go
 
 
 class Number(str):
-    """A number as it was written."""
-
     __slots__ = ()
 
 
@@ -68,14 +64,12 @@ def _is_deep(value: Any) -> bool:
 
 
 def scalar(value: Any) -> str:
-    """A leaf as JSON writes it."""
     if isinstance(value, Number):
         return str(value)
     return json.dumps(value, ensure_ascii=False)
 
 
 def compact(value: Any) -> str:
-    """The whole value on one line."""
     if isinstance(value, Members):
         return "{" + ", ".join(f"{scalar(key)}: {compact(inner)}" for key, inner in value) + "}"
     if isinstance(value, list):

@@ -21,8 +21,6 @@ class _Out:
 
 
 class RoundRobin:
-    """Nodes by their place in the list."""
-
     def __init__(self, count: int, first: int = 0) -> None:
         self._count = count
         self._turn = first

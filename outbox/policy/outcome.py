@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 
 class FailureClass(StrEnum):
@@ -13,22 +13,30 @@ class FailureClass(StrEnum):
 
 
 class Reason(StrEnum):
-    """`error_reason`: what went wrong, from a closed list."""
+    """`error_reason`: what went wrong, from a closed list; its class, and the coarse kind that people filter by."""
 
-    CONNECT = "connect"
-    TIMEOUT = "timeout"
-    ES_429 = "es_429"
-    ES_5XX = "es_5xx"
-    UNKNOWN = "unknown_exception"
-    ES_AUTH = "es_auth"
-    ES_INDEX_MISSING = "es_index_missing"
-    ES_BLOCKED = "es_blocked"
-    ES_CONFIG = "es_config"
-    DOCUMENTS_UNAVAILABLE = "documents_unavailable"
-    ES_REJECTED_DOCUMENT = "es_rejected_document"
-    TOO_LARGE = "too_large"
-    DETERMINISTIC = "deterministic_exception"
-    CRASH_SUSPECT = "crash_suspect"
+    failure_class: FailureClass
+    failure_type: str
+
+    def __new__(cls, name: str, failure_class: FailureClass, failure_type: str) -> Self:
+        made = str.__new__(cls, name)
+        made._value_, made.failure_class, made.failure_type = name, failure_class, failure_type
+        return made
+
+    CONNECT = "connect", FailureClass.TRANSIENT, "network"
+    TIMEOUT = "timeout", FailureClass.TRANSIENT, "timeout"
+    ES_429 = "es_429", FailureClass.TRANSIENT, "throttled"
+    ES_5XX = "es_5xx", FailureClass.TRANSIENT, "network"
+    UNKNOWN = "unknown_exception", FailureClass.TRANSIENT, "unknown"
+    ES_AUTH = "es_auth", FailureClass.SYSTEMIC, "config"
+    ES_INDEX_MISSING = "es_index_missing", FailureClass.SYSTEMIC, "config"
+    ES_BLOCKED = "es_blocked", FailureClass.SYSTEMIC, "config"
+    ES_CONFIG = "es_config", FailureClass.SYSTEMIC, "config"
+    DOCUMENTS_UNAVAILABLE = "documents_unavailable", FailureClass.SYSTEMIC, "config"
+    ES_REJECTED_DOCUMENT = "es_rejected_document", FailureClass.DETERMINISTIC, "document"
+    TOO_LARGE = "too_large", FailureClass.DETERMINISTIC, "document"
+    DETERMINISTIC = "deterministic_exception", FailureClass.DETERMINISTIC, "document"
+    CRASH_SUSPECT = "crash_suspect", FailureClass.DETERMINISTIC, "unknown"
 
 
 class Code(StrEnum):
@@ -46,32 +54,6 @@ class DeadReason(StrEnum):
     NON_RETRYABLE = "non_retryable"
     MAX_ATTEMPTS_EXCEEDED = "max_attempts_exceeded"
     CRASH_SUSPECT = "crash_suspect"
-
-
-_TRANSIENT: Final = (Reason.CONNECT, Reason.TIMEOUT, Reason.ES_429, Reason.ES_5XX, Reason.UNKNOWN)
-_SYSTEMIC: Final = (
-    Reason.ES_AUTH,
-    Reason.ES_INDEX_MISSING,
-    Reason.ES_BLOCKED,
-    Reason.ES_CONFIG,
-    Reason.DOCUMENTS_UNAVAILABLE,
-)
-CLASS_OF: Final[Mapping[Reason, FailureClass]] = (
-    dict.fromkeys(Reason, FailureClass.DETERMINISTIC)
-    | dict.fromkeys(_TRANSIENT, FailureClass.TRANSIENT)
-    | dict.fromkeys(_SYSTEMIC, FailureClass.SYSTEMIC)
-)
-FAILURE_TYPE_OF: Final[Mapping[Reason, str]] = {
-    Reason.CONNECT: "network",
-    Reason.TIMEOUT: "timeout",
-    Reason.ES_429: "throttled",
-    Reason.ES_5XX: "network",
-    Reason.UNKNOWN: "unknown",
-    Reason.ES_REJECTED_DOCUMENT: "document",
-    Reason.TOO_LARGE: "document",
-    Reason.DETERMINISTIC: "document",
-    Reason.CRASH_SUSPECT: "unknown",
-} | dict.fromkeys(_SYSTEMIC, "config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +92,7 @@ class Failure:
 
     @property
     def failure_class(self) -> FailureClass:
-        return CLASS_OF[self.reason]
+        return self.reason.failure_class
 
     @property
     def error_detail(self) -> Mapping[str, Any]:

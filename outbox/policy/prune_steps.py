@@ -10,8 +10,6 @@ FIRST: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class PrunePlace(NamedTuple):
-    """The last row that a pass has checked."""
-
     at: datetime = FIRST
     id: UUID = UUID(int=0)
 

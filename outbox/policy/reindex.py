@@ -9,22 +9,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 
 class RebuildStep(StrEnum):
-    CREATED = "created"
-    MIRRORING = "mirroring"
-    BACKFILLING = "backfilling"
-    VERIFYING = "verifying"
-    READY = "ready"
-    SWAPPING = "swapping"
-    SWAPPED = "swapped"
-    ROLLED_BACK = "rolled_back"
-    FINISHING = "finishing"
-    FINISHED = "finished"
-    CANCELLING = "cancelling"
-    CANCELLED = "cancelled"
+    words: str  # what a person reads of it
+
+    def __new__(cls, name: str, words: str = "") -> Self:
+        made = str.__new__(cls, name)
+        made._value_, made.words = name, words
+        return made
+
+    CREATED = "created", "the new index is being made"
+    MIRRORING = "mirroring", "waiting for the workers to write to both"
+    BACKFILLING = "backfilling", "copying from PostgreSQL"
+    VERIFYING = "verifying", "comparing the new index"
+    READY = "ready", "ready; `outbox rebuild --swap` lets searches see it"
+    SWAPPING = "swapping", "about to swap"
+    SWAPPED = "swapped", "swapped; `--rollback` goes back, `--finish` removes the old index"
+    ROLLED_BACK = "rolled_back", "rolled back; `--finish` removes the new index"
+    FINISHING = "finishing", "waiting for the workers to let go of the index that goes"
+    FINISHED = "finished", "finished"
+    CANCELLING = "cancelling", "waiting for the workers to let go of the new index"
+    CANCELLED = "cancelled", "cancelled"
 
 
 class RebuildStatus(StrEnum):
@@ -83,7 +90,7 @@ class Rebuild(LongJob):
     @property
     def sentence(self) -> str:
         """What a person reads in `outbox status`."""
-        told = f"Rebuild of {self.target} ({self.old_index} -> {self.new_index}): {_WORDS[RebuildStep(self.step)]}"
+        told = f"Rebuild of {self.target} ({self.old_index} -> {self.new_index}): {RebuildStep(self.step).words}"
         if self.status == RebuildStatus.BROKEN:
             told = f"Rebuild of {self.target} into {self.new_index} is broken: {self.broken}"
         elif self.step == RebuildStep.BACKFILLING:
@@ -94,24 +101,7 @@ class Rebuild(LongJob):
         return told
 
 
-_WORDS: Final[Mapping[RebuildStep, str]] = {
-    RebuildStep.CREATED: "the new index is being made",
-    RebuildStep.MIRRORING: "waiting for the workers to write to both",
-    RebuildStep.BACKFILLING: "copying from PostgreSQL",
-    RebuildStep.VERIFYING: "comparing the new index",
-    RebuildStep.READY: "ready; `outbox rebuild --swap` lets searches see it",
-    RebuildStep.SWAPPING: "about to swap",
-    RebuildStep.SWAPPED: "swapped; `--rollback` goes back, `--finish` removes the old index",
-    RebuildStep.ROLLED_BACK: "rolled back; `--finish` removes the new index",
-    RebuildStep.FINISHING: "waiting for the workers to let go of the index that goes",
-    RebuildStep.FINISHED: "finished",
-    RebuildStep.CANCELLING: "waiting for the workers to let go of the new index",
-    RebuildStep.CANCELLED: "cancelled",
-}
-
-
 def next_index(target: str, names: Sequence[str]) -> str:
-    """`NAME-vN`, one above the highest there is."""
     taken = [int(n) for name in names if (n := name.removeprefix(f"{target}-v")).isdigit() and name != n]
     return f"{target}-v{max(taken, default=1) + 1}"
 
@@ -138,8 +128,6 @@ class BackfillRun(LongJob):
 
 
 class LastVerification(NamedTuple):
-    """The newest result, as a daemon announces it."""
-
     id: int
     compared: int
     drift: Mapping[str, int]

@@ -87,16 +87,12 @@ class ReplayLease(NamedTuple):
 
 
 class Dispatched(NamedTuple):
-    """One step: rows that moved, rows that did not, and pinned rows that are left."""
-
     replayed: int
     skipped: int
     left: int
 
 
 class CheckVerdict(NamedTuple):
-    """What one check means: the next status, and the next check if there is one."""
-
     status: ReplayStatus
     poll_count: int
     delay_seconds: float

@@ -140,8 +140,6 @@ class Ruling(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What the outcome for one document means for each of its events."""
-
     retry: RetryPolicy
     admits: Callable[[Failure], bool]  # the brake's answer: may one more event fail with this?
     dice: Callable[[], float]

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from outbox.policy.replay import ReplayBatch
 
+GONE: Final = 410  # this receiver wants no more
 TOLERANCE_SECONDS: Final = 300  # how old a signed message may be before a verifier refuses it
 LATER_SECONDS: Final = (60.0, 300.0, 1800.0, 7200.0, 43200.0)
 _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the prefix that Standard Webhooks gives its secrets
@@ -60,7 +61,6 @@ class Posted(NamedTuple):
 
 
 def message(kind: HookType, at: datetime, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The body: `{type, timestamp, data}`, as docs/webhooks describes it."""
     return {"type": str(kind), "timestamp": at.isoformat(), "data": dict(data)}
 
 

@@ -1,7 +1,5 @@
 """Owns the SQL calls of producers, `outbox_enqueue` and `outbox_refresh`, in each style of parameters."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

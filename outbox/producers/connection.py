@@ -3,8 +3,6 @@
 By the type alone: nothing is imported for a library that the program does not use.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 

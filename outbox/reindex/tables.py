@@ -8,7 +8,7 @@ from uuid import UUID
 import orjson
 
 from outbox.policy.audit import Entry
-from outbox.policy.drift import DriftReport, totals
+from outbox.policy.drift import DriftReport
 from outbox.policy.reindex import BackfillRun, LastVerification, Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.store import audit
@@ -191,7 +191,7 @@ class PostgresVerifications(TopicStore, topic="verifications"):
 
     def counts(self, id: int, report: DriftReport, status: str = "running", error: str | None = None) -> None:
         over = status != "running"
-        named = {
+        named: dict[str, Any] = {
             "id": id,
             "status": status,
             "compared": report.compared,
@@ -199,7 +199,7 @@ class PostgresVerifications(TopicStore, topic="verifications"):
             "in_flux": report.in_flux,
             "report": orjson.dumps(report.as_json()).decode() if over else None,
             "error": error,
-            **totals(report),
+            **{kind.value: number for kind, number in report.counts.items()},
         }
         self._run("counts", **named)
 

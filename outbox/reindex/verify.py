@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import OutboxError, UsageError
-from outbox.policy.drift import DRIFT, DriftFinding, DriftReport, Kind, totals
+from outbox.policy.drift import DRIFT, DriftFinding, DriftReport, Kind
 from outbox.reindex.comparison import ComparedTarget, Comparison, Progress
 from outbox.reindex.document_pairs import DocumentPairs
 from outbox.reindex.pacing import JobPace
@@ -60,7 +60,7 @@ class Verification:
             "targets": [target.index for target in self.targets],
             "compared": self.report.compared,
             "drift": self.report.drift,
-            **totals(self.report),
+            **{kind.value: number for kind, number in self.report.counts.items()},
             "seconds": round(self.seconds, 3),
             **self.report.as_json(),
         }

@@ -12,8 +12,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import orjson
-from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError
 from elastic_transport import ConnectionError as Broken
+from elastic_transport import ConnectionTimeout, HttpHeaders, NodeConfig, TlsError
 from elastic_transport.client_utils import create_user_agent, url_to_node_config
 
 from outbox import __version__
@@ -87,7 +87,6 @@ class NoReply:
         return None
 
     def error(self) -> OutboxError:
-        """The same for commands."""
         if self.unidentified and self.failure.reason is Reason.ES_CONFIG:
             return WrongProduct(self.failure.error)
         if self.failure.reason is Reason.ES_AUTH:  # nobody was asked, or nothing could be signed
@@ -135,7 +134,7 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
 class Elastic:
     """One server. `call` never raises. `setting` is ELASTIC_PRODUCT, unless that is `auto`."""
 
-    node: BaseNode
+    node: DeadlineNode | Nodes
     credentials: Credentials
     timeout_seconds: float
     setting: Product | None = None
@@ -231,7 +230,7 @@ class Elastic:
         if authorization := self.credentials.header():
             headers["authorization"] = authorization
         try:
-            meta, raw = self.node.perform_request(method, target, body, headers, seconds or self.timeout_seconds)
+            meta, raw = self.node.request(method, target, body, headers, seconds or self.timeout_seconds)
         except Exception as error:
             return _no_reply(error)
         return Reply(meta.status, meta.headers, raw)
@@ -253,7 +252,7 @@ def connect(settings: ElasticSettings, lanes: int = 2, announce: Announce = sile
     credentials, sign = Credentials(settings), _signer(settings)
     setting = None if settings.product == "auto" else Product(settings.product)
     configs = {url: _config(settings, url, lanes) for url in settings.urls}
-    node: BaseNode
+    node: DeadlineNode | Nodes
     if len(configs) == 1:
         node = DeadlineNode(configs[settings.urls[0]], sign=sign)
     else:

@@ -120,8 +120,6 @@ def _put(outcomes: list[Outcome], places: Sequence[int], found: Sequence[Outcome
 
 @dataclass(eq=False)
 class _Write:
-    """The requests of one index."""
-
     sink: ElasticSink
     actions: Sequence[BulkAction]
     seconds: float

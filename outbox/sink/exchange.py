@@ -21,7 +21,6 @@ from elastic_transport import (
 )
 from elastic_transport import ConnectionError as Broken
 from elastic_transport._node import NodeApiResponse
-from elastic_transport.client_utils import DEFAULT, DefaultType
 from urllib3.exceptions import EmptyPoolError
 from urllib3.util.retry import Retry
 
@@ -46,8 +45,6 @@ class BadReply(Broken):
 
 
 class _RequestDeadline(threading.local):
-    """The deadline of this thread's current request, for every socket operation."""
-
     at = float("inf")
     connected_at = float("inf")  # until when a new connection must be there
 
@@ -128,17 +125,11 @@ class DeadlineNode(Urllib3HttpNode):
         if config.scheme == "https":
             pool.conn_kw["ssl_context"].sslsocket_class = _TlsSocket
 
-    def perform_request(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None = None,
-        headers: HttpHeaders | None = None,
-        request_timeout: DefaultType | float | None = DEFAULT,
+    def request(
+        self, method: str, target: str, body: bytes | None, headers: HttpHeaders, seconds: float
     ) -> NodeApiResponse:
-        seconds = request_timeout if isinstance(request_timeout, int | float) else self.config.request_timeout
         started = time.monotonic()
-        _DEADLINE.at = started + (seconds or 10.0)
+        _DEADLINE.at = started + seconds
         _DEADLINE.connected_at = started + self._connect_seconds
         try:
             status, reply_headers, data = self._exchange(method, target, body, headers)
@@ -153,10 +144,10 @@ class DeadlineNode(Urllib3HttpNode):
         return NodeApiResponse(ApiResponseMeta(status, "1.1", reply_headers, took, self.config), data)
 
     def _exchange(
-        self, method: str, target: str, body: bytes | None, headers: HttpHeaders | None
+        self, method: str, target: str, body: bytes | None, headers: HttpHeaders
     ) -> tuple[int, HttpHeaders, bytes]:
         sent = self._headers.copy()
-        sent.update(headers or {})
+        sent.update(headers)
         if self._sign is not None:
             sent.update(self._signed(self._sign, method, target, sent, body or b""))
         pool: Any = self.pool

@@ -43,7 +43,6 @@ class ElasticNewIndex:
     # Reading
 
     def alias(self, target: str) -> AliasState:
-        """The one index behind the target, and the alias's other properties (a filter, a routing)."""
         found = self._ask("GET", f"/{quoted(target)}/_alias")
         if target in found:
             raise NotAnAlias(f"{target} is an index")
@@ -53,7 +52,6 @@ class ElasticNewIndex:
         return AliasState(index, dict(about["aliases"][target]))
 
     def names(self, target: str) -> Sequence[str]:
-        """All names of the form TARGET-v*, of indexes and aliases."""
         found = self._ask("GET", f"/{quoted(target)}-v*/_alias?expand_wildcards=all", missing_is_fine=True)
         aliases = [alias for about in found.values() for alias in about.get("aliases", {})]
         return [*found, *aliases]

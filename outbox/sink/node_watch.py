@@ -144,7 +144,6 @@ class NodeWatch:
             thread.join(1.0)
 
     def _ask_again(self) -> None:
-        """Runs while a node is left out."""
         while True:
             with self._lock:
                 due_at = self._round.next_due()
@@ -174,7 +173,7 @@ class NodeWatch:
         headers = HttpHeaders({"accept": "application/json"})
         if authorization := self._login():
             headers["authorization"] = authorization
-        return self.nodes[place].perform_request("GET", path, None, headers, max(seconds, LEAST_SECONDS))
+        return self.nodes[place].request("GET", path, None, headers, max(seconds, LEAST_SECONDS))
 
     def _differ(self) -> str:
         """Only like is compared with like."""

@@ -7,10 +7,9 @@ pass. Which nodes are in use is known by `node_watch`; a reply is interpreted on
 from dataclasses import dataclass, field
 from typing import Final
 
-from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, TlsError
 from elastic_transport import ConnectionError as Broken
+from elastic_transport import ConnectionTimeout, HttpHeaders, TlsError
 from elastic_transport._node import NodeApiResponse
-from elastic_transport.client_utils import DEFAULT, DefaultType
 from urllib3.exceptions import EmptyPoolError
 
 from outbox.sink.exchange import NotConnected, NotSigned
@@ -37,23 +36,17 @@ class OtherCluster(Broken):
     """The addresses belong to different clusters: nothing is sent to any of them."""
 
 
-class Nodes(BaseNode):
+class Nodes:
+    """Asked as a single one is (`DeadlineNode`)."""
+
     def __init__(self, watch: NodeWatch) -> None:
-        super().__init__(watch.nodes[0].config)
         self.watch = watch
 
-    def perform_request(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None = None,
-        headers: HttpHeaders | None = None,
-        request_timeout: DefaultType | float | None = DEFAULT,
+    def request(
+        self, method: str, target: str, body: bytes | None, headers: HttpHeaders, seconds: float
     ) -> NodeApiResponse:
-        seconds = request_timeout if isinstance(request_timeout, int | float) else self.config.request_timeout
-        request = _Request(method, target, body, headers, seconds or 10.0)
-        self.watch.begin(min(ASK_SECONDS, request.seconds))
-        outcome = _Passage(request, self.watch).run()
+        self.watch.begin(min(ASK_SECONDS, seconds))
+        outcome = _Passage(_Request(method, target, body, headers, seconds), self.watch).run()
         if isinstance(outcome, Exception):
             try:
                 raise outcome
@@ -70,7 +63,7 @@ class _Request:
     method: str
     target: str
     body: bytes | None
-    headers: HttpHeaders | None
+    headers: HttpHeaders
     seconds: float
 
     @property
@@ -154,7 +147,7 @@ class _Passage:
         asked, seconds = self.request, max(self._left(), LEAST_SECONDS)
         try:
             node = self.watch.nodes[place]
-            return node.perform_request(asked.method, asked.target, asked.body, asked.headers, seconds)
+            return node.request(asked.method, asked.target, asked.body, asked.headers, seconds)
         except Exception as error:
             return error.with_traceback(None)  # its frames hold the request, and `self` holds it
 

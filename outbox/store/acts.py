@@ -6,7 +6,7 @@ Deletes no row, tells no daemon, chooses no version.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, LiteralString
+from typing import Any
 from uuid import UUID
 
 from psycopg.rows import dict_row
@@ -16,9 +16,8 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.inputs import EventFilter, given
 from outbox.policy.repair_event import RepairEvent, Reprojection
 from outbox.store import audit
-from outbox.store.filters import entity_id_type, event_filter, typed
+from outbox.store.filters import event_filter
 from outbox.store.pool import TopicStore, fetch_row
-from outbox.store.queries import queries
 from outbox.store.schema.state import has_by_type
 
 Row = Mapping[str, Any]
@@ -92,18 +91,16 @@ class PostgresControls(TopicStore, topic="controls"):
 
 class PostgresEventWriter(TopicStore, topic="requests"):
     def ask(self, asked: Reprojection, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]:
-        """The id and the version of the new event."""
         named = asdict(asked) | {"payload": asked.text}
         with self._database.transaction() as connection:
-            row = connection.execute(typed(self._sql["ask"], entity_id_type(connection)), named).fetchone()
+            row = connection.execute(self._typed("ask", connection), named).fetchone()
             assert row is not None
             id, version = row
             audit.write(connection, [entry(id, version)])
             return id, version
 
     def refresh(self, entity_type: str, ids: Sequence[str], entry: Entry) -> int:
-        """How many were written: one refresh of each."""
-        return self._write(self._sql["refresh"], {"entity_type": entity_type, "ids": list(ids)}, entry)
+        return self._write("refresh", {"entity_type": entity_type, "ids": list(ids)}, entry)
 
     def repair(self, batch: UUID, first: int, events: Sequence[RepairEvent], entry: Entry) -> int:
         """How many were written. `first` is the number of the first of them in the whole repair."""
@@ -116,10 +113,10 @@ class PostgresEventWriter(TopicStore, topic="requests"):
             "routings": [event.routing for event in events],
             "keys": [f"repair:{batch}:{first + place}" for place in range(len(events))],
         }
-        return self._write(queries("repairs")["write"], named, entry)
+        return self._write("repair", named, entry)
 
-    def _write(self, query: LiteralString, named: Mapping[str, object], entry: Entry) -> int:
+    def _write(self, query: str, named: Mapping[str, object], entry: Entry) -> int:
         with self._database.transaction() as connection:
-            written = connection.execute(typed(query, entity_id_type(connection)), named).rowcount
+            written = connection.execute(self._typed(query, connection), named).rowcount
             audit.write(connection, [entry])
             return written

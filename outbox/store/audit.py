@@ -12,10 +12,9 @@ from psycopg.rows import dict_row
 
 from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
 from outbox.policy.inputs import AuditFilter, parameters
-from outbox.store.pool import TopicStore, fetch_rows
+from outbox.store.pool import TopicStore, bounded_read, fetch_rows
 from outbox.store.queries import queries
 
-READ_LIMIT_MS: Final = 3_000
 _ROWS_A_FETCH: Final = 2_000
 
 Row = Mapping[str, Any]
@@ -49,14 +48,12 @@ class PostgresAudit(TopicStore, topic="audit"):
 
     def page(self, asked: AuditFilter, before: int, limit: int) -> Sequence[Row]:
         named = {"before": before, "limit": limit, **parameters(asked)}
-        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+        with bounded_read(self._database) as connection:
             return fetch_rows(connection, self._sql["page"], named)
 
     def count(self, asked: AuditFilter, most: int) -> int:
-        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
-            head = connection.execute(self._sql["head"]).fetchone()
-            assert head is not None
-            named = {"max_id": head[0], "most": most, **parameters(asked)}
+        named = {"max_id": self.head_id(), "most": most, **parameters(asked)}
+        with bounded_read(self._database) as connection:
             row = connection.execute(self._sql["count"], named).fetchone()
             return int(row[0]) if row else 0
 

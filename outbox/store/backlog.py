@@ -1,17 +1,15 @@
 """Reads how much waits and what `outbox status` and `outbox wait` show, each query bounded. Changes nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from psycopg import Connection
 
-from outbox.errors import DatabaseDown
 from outbox.facts import FanoutSample, SlotSample, TypeBacklog
 from outbox.policy.schema import SchemaState
 from outbox.ports import OpenCounts
-from outbox.store.pool import BoundedStore, QueryCancelled, connect, fetch_rows, plan_with, translated
+from outbox.store.pool import BoundedStore, Database, fetch_rows
 from outbox.store.queries import queries
 from outbox.store.schema.state import check_schema
 
@@ -33,50 +31,39 @@ SETTINGS: Final = {
 }
 
 
-class TookTooLong(DatabaseDown):
-    """PostgreSQL did not finish the sample in time. The gauges keep their last values; see `outbox doctor`."""
-
-
-class PostgresBacklog:
-    """One connection of its own, opened when it is first needed and again after it broke. Not for two threads."""
+class PostgresBacklog(BoundedStore, topic="inspection"):
+    plans = SETTINGS
 
     def __init__(
         self,
-        url: str,
+        database: Database,
         *,
-        time_limit_seconds: float = 2.0,
+        time_limit_ms: int = 2_000,
         max_processing_seconds: float = 600.0,
         slot: str | None = None,
     ) -> None:
         """`slot`: of the event log's connector, where it is to be sampled."""
-        self._url = url
+        super().__init__(database)
         self._slot = slot
-        self._time_limit_seconds = time_limit_seconds
+        self.time_limit_ms = time_limit_ms
         self._max_processing = timedelta(seconds=max_processing_seconds)
-        self._sql = queries("inspection")
-        self._connection: Connection[Any] | None = None
 
     def open_counts(self) -> OpenCounts:
-        named = {"most": MOST_COUNTED, "head": HEAD_ROWS, "max_processing": self._max_processing}
-        with self._bounded_read() as connection:
-            row = connection.execute(self._sql["sample_backlog"], named).fetchone()
+        row = self._one("sample_backlog", most=MOST_COUNTED, head=HEAD_ROWS, max_processing=self._max_processing)
         assert row is not None
         lag, oldest_age, inflight, stuck, waiting, capped = row
         return OpenCounts(lag, oldest_age, int(inflight), int(stuck), waiting, capped)
 
     def failed_by_reason(self) -> dict[str, int]:
-        with self._bounded_read() as connection:
-            return dict(connection.execute(self._sql["sample_failed"], {"most": MOST_FAILED}).fetchall())
+        return dict(self._all("sample_failed", most=MOST_FAILED))
 
     def fanouts(self) -> FanoutSample:
-        with self._bounded_read() as connection:
-            rows = fetch_rows(connection, self._sql["sample_fanouts"], {"head": HEAD_ROWS, "most": MOST_COUNTED})
-        return FanoutSample(**rows[0])
+        return FanoutSample(**self._rows("sample_fanouts", head=HEAD_ROWS, most=MOST_COUNTED)[0])
 
     def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, TypeBacklog]:
         """One lane per configured type, and per type of the first that were declared; what is left of the total is
         `other`. Settings that name types need the twins anyway; without them all types are counted in one pass."""
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             declared = connection.execute(self._sql["labelled_types"], {"most_types": MOST_LABELS}).fetchall()
             types = dict.fromkeys((*entity_types, *(name for (name,) in declared)), TypeBacklog(0, 0.0, 0))
             named = {"entity_types": list(types), "most": MOST_COUNTED, "head": HEAD_ROWS, "most_types": None}
@@ -91,37 +78,13 @@ class PostgresBacklog:
         """None where it is not asked for, or producers do not write to the log."""
         if self._slot is None:
             return None
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             rows = fetch_rows(connection, queries("event_log")["sample_slot"], {"slot": self._slot})
         return SlotSample(**rows[0]) if rows else None
 
     def open_events(self, topic: str, group: str) -> dict[int, int]:
-        """Rows of a topic's records that wait, by partition."""
-        with self._bounded_read() as connection:
+        with self._connection() as connection:
             return open_events(connection, topic, group)
-
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    @contextmanager
-    def _bounded_read(self) -> Iterator[Connection[Any]]:
-        """A short read-only transaction whose settings end with it: nothing is left in a pooled server session."""
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._url, application="outbox sampler")
-        connection = self._connection
-        try:
-            with translated(), connection.transaction():
-                connection.execute("set transaction read only")
-                plan_with(connection, SETTINGS)
-                plan_with(connection, {"statement_timeout": f"{int(self._time_limit_seconds * 1000)}ms"})
-                yield connection
-        except QueryCancelled as error:
-            raise TookTooLong(error.detail) from error
-        except DatabaseDown:
-            self.close()
-            raise
 
 
 def _rest(total: OpenCounts, lanes: Mapping[str, TypeBacklog]) -> TypeBacklog:

@@ -7,7 +7,7 @@ from uuid import UUID
 from outbox.errors import NotPermitted
 from outbox.policy.inputs import EventFilter
 from outbox.ports import EntityWait
-from outbox.store.filters import entity_id_type, event_filter, typed
+from outbox.store.filters import event_filter
 from outbox.store.pool import BY_INDEX, BoundedStore, bounded_read, fetch_rows
 from outbox.store.schema.state import has_by_entity
 
@@ -62,13 +62,12 @@ class PostgresBrowsing(BoundedStore, topic="browsing"):
         named = {"id": id, "entity_type": entity_type, "entity_id": entity_id, "most": MOST_RELATED, "scan": SCAN_ROWS}
         with self._connection() as connection:
             query = "related_by_index" if has_by_entity(connection) else "related"
-            return fetch_rows(connection, typed(self._sql[query], entity_id_type(connection)), named)
+            return fetch_rows(connection, self._typed(query, connection), named)
 
     def finds_done_by_entity(self) -> bool:
         with self._database.connection() as connection:
             return has_by_entity(connection)
 
     def page(self, shelf: str, asked: EventFilter, **place: object) -> Sequence[Row]:
-        """Rows of one shelf (`list_open` and its like) from a place on."""
         with bounded_read(self._database, plans=BY_INDEX) as connection:
             return fetch_rows(connection, self._sql[shelf], {**place, **event_filter(connection, asked)})

@@ -1,6 +1,5 @@
 """Reads what the view of documents reads, and what is said of that: attachments, audited exceptions. Judges nothing."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection, sql
@@ -12,44 +11,35 @@ from outbox.store.pool import Database, bounded_read, fetch_rows
 from outbox.store.queries import queries
 
 
-@dataclass(slots=True)
-class ViewNeeds:
-    """What a view needs, derived again only when it is another: 40 ms for ten tables, and every page asks."""
-
-    _known: tuple[object, Derivation] = (None, Derivation())
-
-    def of(self, connection: Connection[Any], view: str, made: object) -> Derivation:
-        if self._known[0] != made:
-            self._known = (made, derived(connection, view))
-        return self._known[1]
-
-
 class PostgresCoverage:
     def __init__(self, database: Database, view: str) -> None:
         self._database = database
         self.view = view
-        self._needs = ViewNeeds()
+        self._known: tuple[object, Derivation] = (None, Derivation())
 
     def read(self) -> Coverage:
         """6 ms for a view over ten tables; every call reads the catalogue anew, because a view may be replaced."""
+        asked = queries("coverage")
         with bounded_read(self._database) as connection:
-            return read_coverage(connection, self.view, self._needs)
+            name = sql.Identifier(*self.view.split(".")).as_string(connection)
+            rows = fetch_rows(connection, asked["coverage"], {"view": name})
+            use = fetch_rows(connection, asked["is_in_use"])[0]
+            said = fetch_rows(connection, asked["ignored"])
+            there = [OpenAttachment(**row) for row in fetch_rows(connection, asked["open_attachments"])]
+            made = ([row.pop("made") for row in rows], [(row["table"], row["columns"]) for row in said])
+            missing = missing_ways(self._needed(connection, made), there) if there else []
+        return Coverage(
+            [ReadTable(**row | {"uncovered": tuple(row["uncovered"])}) for row in rows],
+            missing,
+            [IgnoredTable(**row | {"columns": tuple(row["columns"])}) for row in said],
+            **use,
+        )
+
+    def _needed(self, connection: Connection[Any], made: object) -> Derivation:
+        """Derived again only when the view is another: 40 ms for ten tables, and every page asks."""
+        if self._known[0] != made:
+            self._known = (made, derived(connection, self.view))
+        return self._known[1]
 
     def forgotten(self) -> list[str]:
         return [each.shown for each in self.read().forgotten]
-
-
-def read_coverage(connection: Connection[Any], view: str, needs: ViewNeeds | None = None) -> Coverage:
-    asked = queries("coverage")
-    name = sql.Identifier(*view.split(".")).as_string(connection)
-    rows = fetch_rows(connection, asked["coverage"], {"view": name})
-    use = fetch_rows(connection, asked["is_in_use"])[0]
-    said = fetch_rows(connection, asked["ignored"])
-    there = [OpenAttachment(**row) for row in fetch_rows(connection, asked["open_attachments"])]
-    made = ([row.pop("made") for row in rows], [(row["table"], row["columns"]) for row in said])
-    return Coverage(
-        [ReadTable(**row | {"uncovered": tuple(row["uncovered"])}) for row in rows],
-        missing_ways((needs or ViewNeeds()).of(connection, view, made), there) if there else [],
-        [IgnoredTable(**row | {"columns": tuple(row["columns"])}) for row in said],
-        **use,
-    )

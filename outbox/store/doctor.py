@@ -1,7 +1,6 @@
 """Reads the database for `outbox doctor`: what is there, not whether that is good. Changes nothing."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
 
@@ -10,19 +9,19 @@ from psycopg import Connection, sql
 from outbox.errors import DatabaseDown
 from outbox.policy.coverage import Coverage
 from outbox.policy.schema import SchemaStatus
-from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
+from outbox.ports import EventLogFacts, Pooled, SlotFacts
 from outbox.store import plans
 from outbox.store.attach import installed
-from outbox.store.coverage import read_coverage
+from outbox.store.coverage import PostgresCoverage
 from outbox.store.documents import asking_for
+from outbox.store.events import last_version
 from outbox.store.filters import entity_id_type, typed
-from outbox.store.pool import Database, TopicStore, bounded_read, connect, fetch_rows, is_between, translated
+from outbox.store.pool import BoundedStore, Database, connect, fetch_rows, is_between, translated
 from outbox.store.pooler import shares_sessions
 from outbox.store.queries import queries
 from outbox.store.schema.state import read_status
 from outbox.store.view_shape import NEEDED_COLUMNS, read_shape
 
-TIME_LIMIT_MS: Final = 5_000
 SAMPLE_ROWS: Final = 1_000
 SAMPLE_LOOKUPS: Final = 50
 SAMPLE_ROLES: Final = 5
@@ -65,7 +64,9 @@ def require_primary(url: str, application: str) -> None:
         raise DatabaseDown(detail) from error
 
 
-class PostgresDoctor(TopicStore, topic="examination"):
+class PostgresDoctor(BoundedStore, topic="examination"):
+    time_limit_ms = 5_000
+
     def __init__(self, database: Database, view: str, direct_url: str) -> None:
         super().__init__(database)
         self._view = view
@@ -120,8 +121,7 @@ class PostgresDoctor(TopicStore, topic="examination"):
             return read_shape(connection, self._view).columns
 
     def coverage(self) -> Coverage:
-        with self._connection() as connection:
-            return read_coverage(connection, self._view)
+        return PostgresCoverage(self._database, self._view).read()
 
     def unsupported_ids(self) -> str | None:
         """The type of the view's ids, where they cannot name documents."""
@@ -129,7 +129,7 @@ class PostgresDoctor(TopicStore, topic="examination"):
             ids = read_shape(connection, self._view).id
         return None if ids.supported else ids.declared
 
-    def attachments(self) -> Sequence[AttachmentFacts]:
+    def attachments(self) -> Sequence[installed.AttachmentFacts]:
         with self._connection() as connection:
             return installed.read_facts(connection, self._view)
 
@@ -157,24 +157,20 @@ class PostgresDoctor(TopicStore, topic="examination"):
         return bool(self._value("looked_up_open", most=SAMPLE_ROWS))
 
     def last_version(self) -> int:
-        with self._connection() as connection:
-            last = connection.execute(queries("events")["last_version"]).fetchone()
-        return 0 if last is None else int(last[0])
+        return last_version(self._database)
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
+        if version <= self.last_version():
+            return True
+        named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
         with self._connection() as connection:
-            last = connection.execute(queries("events")["last_version"]).fetchone()
-            if last is not None and version <= last[0]:
-                return True
             known = typed(queries("workers")["version_known"], entity_id_type(connection))
-            named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
-            return bool(connection.execute(known, named).fetchone() == (True,))
+            return connection.execute(known, named).fetchone() == (True,)
 
     def declared(self) -> Sequence[Row]:
         return self._rows("declared")
 
     def sequence_behind(self) -> tuple[int, int] | None:
-        """Where it is, and what rows say it has given out."""
         row = self._rows("sequence_behind")[0]
         return None if row["given_out"] is None or row["given_out"] <= row["last"] else (row["last"], row["given_out"])
 
@@ -207,6 +203,3 @@ class PostgresDoctor(TopicStore, topic="examination"):
             view = sql.Identifier(*self._view.split("."))
             rows = connection.execute(sql.SQL(self._sql["sample_of_view"]).format(view=view), most).fetchall()
         return [(row[0], row[1]) for row in rows]
-
-    def _connection(self) -> AbstractContextManager[Connection[Any]]:
-        return bounded_read(self._database, time_limit_ms=TIME_LIMIT_MS)

@@ -31,8 +31,6 @@ _DOCUMENT: Final = cast(Callable[[tuple[Any, ...]], Document], partial(tuple.__n
 
 
 class Made(NamedTuple):
-    """Queries for the view, as it was at a time."""
-
     shape: ViewShape
     at: float
     queries: dict[str, sql.Composed]

@@ -50,20 +50,14 @@ class PostgresEntityTypes(TopicStore, topic="entity_types"):
                 connection.execute(self._sql["raise_revision"])
 
     def change(self, entity_type: str, about: EntityType, actor: Actor, reason: str, was: EntityType | None) -> None:
+        """With its audit row; every batch in flight is done again."""
+        detail = {"was": None if was is None else _columns(was), "now": _columns(about)}
+        entry = Entry(Action.ENTITY_TYPE_DECLARED, actor, reason, entity_type=entity_type, detail=detail)
         with self._database.transaction() as connection:
-            change(connection, entity_type, about, actor, reason, was)
-
-
-def change(
-    connection: Connection[Any], entity_type: str, about: EntityType, actor: Actor, reason: str, was: EntityType | None
-) -> None:
-    """With its audit row; every batch in flight is done again."""
-    asked = queries("entity_types")
-    connection.execute(asked["change"], {"entity_type": entity_type, **_columns(about), "by": actor.name})
-    connection.execute(asked["raise_revision"])
-    detail = {"was": None if was is None else _columns(was), "now": _columns(about)}
-    entry = Entry(Action.ENTITY_TYPE_DECLARED, actor, reason, entity_type=entity_type, detail=detail)
-    audit.write(connection, [entry])
+            named = {"entity_type": entity_type, **_columns(about), "by": actor.name}
+            connection.execute(self._sql["change"], named)
+            connection.execute(self._sql["raise_revision"])
+            audit.write(connection, [entry])
 
 
 def declared(connection: Connection[Any], entity_type: str) -> EntityType | None:

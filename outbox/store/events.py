@@ -22,7 +22,6 @@ from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint, redact
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
 from outbox.store import audit
-from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database, TopicStore
 from outbox.store.queries import queries
 
@@ -85,25 +84,17 @@ class PostgresEvents(TopicStore, topic="events"):
         quota = connection.execute(self._sql["lock_quota"], named).fetchone()
         if quota is None:
             return self._claim(connection, order)
-        allowed = self._allowance(connection, order, quota)
+        most_in_flight, rate, tokens = quota
+        allowed = order.limit if rate is None else min(order.limit, int(tokens))
+        if most_in_flight is not None:
+            row = connection.execute(self._sql["in_flight"], named).fetchone()
+            allowed = min(allowed, most_in_flight - (row[0] if row else 0))
         if allowed < 1:
             return Claimed(order.token, (), order)
-        narrowed = replace(order, limit=allowed, retry_limit=max(1, allowed // 2))
-        claimed = self._claim(connection, narrowed)
-        if quota[1] is not None and claimed.events:
-            spent = {**named, "tokens": quota[2], "n": len(claimed.events)}
-            connection.execute(self._sql["spend_quota"], spent)
+        claimed = self._claim(connection, replace(order, limit=allowed, retry_limit=max(1, allowed // 2)))
+        if rate is not None and claimed.events:
+            connection.execute(self._sql["spend_quota"], {**named, "tokens": tokens, "n": len(claimed.events)})
         return claimed
-
-    def _allowance(self, connection: Connection[Any], order: ClaimOrder, quota: tuple[Any, ...]) -> int:
-        most_in_flight, rate, tokens = quota
-        allowed = order.limit
-        if most_in_flight is not None:
-            row = connection.execute(self._sql["in_flight"], {"entity_type": order.entity_type}).fetchone()
-            allowed = min(allowed, most_in_flight - (row[0] if row else 0))
-        if rate is not None:
-            allowed = min(allowed, int(tokens))
-        return allowed
 
     def _claim(self, connection: Connection[Any], order: ClaimOrder) -> Claimed:
         name = "claim_suspects" if order.suspects else "claim" if order.entity_type is None else "claim_of_type"
@@ -263,15 +254,10 @@ class PostgresEvents(TopicStore, topic="events"):
             return {id: payload for id, payload in rows if payload is not None}
 
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
-        named = {"types": [e.entity_type for e in events], "entities": [e.entity_id for e in events]}
-        with self.database.connection() as connection:
-            sql = typed(self._sql["deleted"], entity_id_type(connection))
-            return {events[row[0] - 1].id for row in connection.execute(sql, named).fetchall()}
+        return {events[place - 1].id for (place,) in self._all("deleted", **_entities(events))}
 
     def refresh_again(self, events: Sequence[Event]) -> None:
-        named = {"types": [e.entity_type for e in events], "entities": [e.entity_id for e in events]}
-        with self.database.connection() as connection:
-            connection.execute(typed(self._sql["refresh_again"], entity_id_type(connection)), named)
+        self._run("refresh_again", **_entities(events))
 
     def lately_done(self, types: Sequence[str], most: int) -> Sequence[Wanted]:
         return [Wanted(*row) for row in self._all("lately_done", types=list(types), most=most)]
@@ -296,6 +282,10 @@ class PostgresEvents(TopicStore, topic="events"):
 
     def put_quota(self, entity_type: str, max_in_flight: int | None, rate: float | None) -> None:
         self._run("put_quota", entity_type=entity_type, max_in_flight=max_in_flight, rate=rate)
+
+
+def _entities(events: Sequence[Event]) -> dict[str, list[str]]:
+    return {"types": [event.entity_type for event in events], "entities": [event.entity_id for event in events]}
 
 
 def last_version(database: Database) -> int:
@@ -349,7 +339,6 @@ def storable(json: str, connection: Connection[Any]) -> str:
 
 
 def _is_plain(settlement: Settlement) -> bool:
-    """Done, and nothing about it that differs from the rest of its batch."""
     return isinstance(settlement, Done) and not settlement.gone and settlement.drawn is None
 
 

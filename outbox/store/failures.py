@@ -5,7 +5,6 @@ read.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -14,23 +13,14 @@ from psycopg import Connection
 
 from outbox.policy.inputs import EventFilter, parameters
 from outbox.store.filters import event_filter
-from outbox.store.pool import Database, TopicStore, fetch_rows
-from outbox.store.queries import queries
+from outbox.store.pool import BoundedStore, TopicStore, fetch_rows
 
-READ_LIMIT_MS: Final = 3_000
 MOST_GROUPED: Final = 200_000  # the statement's time limit would come first; more would tell the same story
 
 Row = Mapping[str, Any]
 
 
-class _QuickStore(TopicStore):
-    """What takes longer than three seconds is cancelled."""
-
-    def _connection(self) -> AbstractContextManager[Connection[Any]]:
-        return self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS)
-
-
-class PostgresFailures(_QuickStore, topic="failures"):
+class PostgresFailures(BoundedStore, topic="failures"):
     def preview(self, asked: EventFilter, limit: int, offset: int) -> Sequence[Row]:
         return self._filtered("preview", asked, limit=limit, offset=offset)
 
@@ -77,7 +67,7 @@ class PostgresFailures(_QuickStore, topic="failures"):
 MOST_FAILED: Final = 200_000
 
 
-class PostgresStatistics(_QuickStore, topic="statistics"):
+class PostgresStatistics(BoundedStore, topic="statistics"):
     def failed(self) -> Sequence[Row]:
         return self._rows("failed", most=MOST_FAILED)
 
@@ -96,14 +86,13 @@ class PostgresStatistics(_QuickStore, topic="statistics"):
     def replays(self, window: timedelta) -> Row:
         return self._rows("replays", window=window)[0]
 
+    def minutes(self, window: timedelta) -> Sequence[tuple[Any, ...]]:
+        return self._all("minutes", window=window)
+
     def compact(self, age: timedelta, limit: int) -> int:
         with self._database.transaction() as connection:
             row = connection.execute(self._sql["compact"], {"age": age, "limit": limit}).fetchone()
             return int(row[0]) if row else 0
-
-    def forget(self, age: timedelta, limit: int) -> int:
-        with self._database.connection() as connection:
-            return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
 
 
 RollupKey = tuple[str, str, str]  # entity type, outcome, reason
@@ -115,8 +104,3 @@ class PostgresRollup(TopicStore, topic="rollup"):
         entity_types, outcomes, reasons = (list(column) for column in zip(*counts, strict=True))
         named = {"entity_types": entity_types, "outcomes": outcomes, "reasons": reasons}
         self._run("add_counts", **named, counts=list(counts.values()))
-
-
-def minutes(database: Database, window: timedelta) -> Sequence[tuple[str, datetime, int]]:
-    with database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
-        return connection.execute(queries("pulse")["minutes"], {"window": window}).fetchall()

@@ -1,7 +1,5 @@
 """Reads fan-outs, runs their attachments' queries, writes the refreshes page by page. Decides nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 from uuid import UUID
@@ -14,7 +12,6 @@ from outbox.policy.event import Event
 from outbox.policy.fanout import KEY_BYTES, Fanout, query_failed
 from outbox.policy.outcome import Failure
 from outbox.policy.redact import redact
-from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import QueryCancelled, TopicStore
 
 FIND_MS: Final = 60_000  # a query that takes longer fails its fan-out, and holds up a lane for no longer
@@ -56,11 +53,7 @@ class PostgresFanouts(TopicStore, topic="fanouts"):
             "entity_type": fanout.entity_type,
         }
 
-        def run() -> int:
-            with self._database.connection() as connection:
-                return connection.execute(typed(self._sql["write_page"], entity_id_type(connection)), named).rowcount
-
-        return _or_failure(run, fanout)
+        return _or_failure(lambda: self._run("write_page", **named), fanout)
 
 
 def _or_failure(run: Callable[[], T], fanout: Fanout) -> T | Failure:

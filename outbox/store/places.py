@@ -1,7 +1,6 @@
 """Notes where documents with a routing are written, before they are; forgets a place only after its delete."""
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from typing import Any
 
 from outbox.policy.drift import Key
@@ -23,9 +22,6 @@ class PostgresPlaces(TopicStore, topic="places"):
 
     def clear(self, places: Sequence[NotedPlace]) -> None:
         self._run("clear", **_columns(places))
-
-    def forget(self, age: timedelta, limit: int) -> int:
-        return self._run("forget", age=age, limit=limit)
 
 
 def _columns(places: Sequence[NotedPlace]) -> dict[str, Any]:

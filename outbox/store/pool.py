@@ -19,6 +19,7 @@ from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from outbox.errors import DatabaseAway, DatabaseDown, LockHeld, NotPermitted, OutboxError, SchemaMismatch
+from outbox.store.filters import entity_id_type, typed
 from outbox.store.queries import queries
 
 # Of every connection. Payloads go to Elasticsearch as the bytes that come, so they must come as UTF-8, whatever the
@@ -481,13 +482,18 @@ class TopicStore:
     def _connection(self) -> AbstractContextManager[Connection[Any]]:
         return self._database.connection()
 
+    def _typed(self, query: str, connection: Connection[Any]) -> LiteralString:
+        """Where it names the type of `entity_id`, with that of this database."""
+        sql = self._sql[query]
+        return typed(sql, entity_id_type(connection)) if "{entity_id_type}" in sql else sql
+
     def _all(self, query: str, /, **named: Any) -> list[tuple[Any, ...]]:
         with self._connection() as connection:
-            return connection.execute(self._sql[query], named).fetchall()
+            return connection.execute(self._typed(query, connection), named).fetchall()
 
     def _one(self, query: str, /, **named: Any) -> tuple[Any, ...] | None:
         with self._connection() as connection:
-            return connection.execute(self._sql[query], named).fetchone()
+            return connection.execute(self._typed(query, connection), named).fetchone()
 
     def _value(self, query: str, /, **named: Any) -> Any:
         """The first column of the one row that there is; None where there is no row."""
@@ -496,7 +502,7 @@ class TopicStore:
 
     def _rows(self, query: str, /, **named: Any) -> list[dict[str, Any]]:
         with self._connection() as connection:
-            return fetch_rows(connection, self._sql[query], named)
+            return fetch_rows(connection, self._typed(query, connection), named)
 
     def _row(self, query: str, /, **named: Any) -> dict[str, Any] | None:
         with self._connection() as connection:
@@ -505,11 +511,14 @@ class TopicStore:
     def _run(self, query: str, /, **named: Any) -> int:
         """How many rows it changed."""
         with self._connection() as connection:
-            return connection.execute(self._sql[query], named).rowcount
+            return connection.execute(self._typed(query, connection), named).rowcount
 
 
 class BoundedStore(TopicStore):
     """Reads for people: each read has a limit of time, and changes nothing."""
 
+    time_limit_ms: int = TIME_LIMIT_MS
+    plans: Mapping[str, str] | None = None
+
     def _connection(self) -> AbstractContextManager[Connection[Any]]:
-        return bounded_read(self._database)
+        return bounded_read(self._database, time_limit_ms=self.time_limit_ms, plans=self.plans)

@@ -115,9 +115,6 @@ class PostgresReplays(TopicStore, topic="replays"):
     def items(self, id: UUID, limit: int) -> Sequence[Row]:
         return self._rows("items", id=id, limit=limit)
 
-    def forget(self, age: timedelta, limit: int) -> int:
-        return self._run("forget", age=age, limit=limit)
-
     # queued, dispatching
 
     def take_over(self, limit: int) -> Sequence[ReplayLease]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -49,6 +49,10 @@ class PostgresRetention(TopicStore, topic="pruning"):
                 detail = {"removed": removed, "kept": len(found) - removed, "before": before.isoformat()}
                 audit.write(connection, [Entry(Action.EVENTS_PRUNE_SUMMARY, by, detail=detail)])
             return PruneStep(len(found), removed, attempts, PrunePlace(found[-1][1], found[-1][0]), skipped)
+
+    def forget(self, query: str, age: timedelta, limit: int) -> int:
+        """Old rows of another table."""
+        return self._run(query, age=age, limit=limit)
 
     def preview(self, before: datetime, most: int) -> tuple[int, datetime | None, datetime | None]:
         with self._database.transaction(read_only=True) as connection:

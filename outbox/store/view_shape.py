@@ -213,7 +213,6 @@ class ViewKeys(TopicStore, topic="view_keys"):
             return 0
 
     def no_ids(self, ids: Sequence[str]) -> list[str]:
-        """Those that no id of the view can be."""
         return [id for id in ids if not self._shape.id.names(id)]
 
     def _asked(

@@ -9,7 +9,7 @@ import orjson
 from psycopg import Connection
 
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.webhook import Notice, WebhookDelivery
+from outbox.policy.webhook import GONE, Notice, WebhookDelivery
 from outbox.store import audit
 from outbox.store.pool import TopicStore, fetch_row
 from outbox.store.queries import queries
@@ -44,14 +44,11 @@ class PostgresWebhooks(TopicStore, topic="webhooks"):
     def put_off(self, delivery: WebhookDelivery, delay_seconds: float, response: int | None, error: str) -> None:
         self._run("put_off", **_named(delivery, response), error=error, delay=timedelta(seconds=delay_seconds))
 
-    def give_up(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
-        self._close(delivery, "given_up", response, error)
-
-    def disable(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
+    def close(self, delivery: WebhookDelivery, status: str, response: int | None, error: str) -> None:
         """This delivery ends; with a 410 of the receiver's own, its address is disabled too."""
-        if response is not None:
+        if response == GONE:
             self._run("disable", id=delivery.id)
-        self._close(delivery, "disabled", response, error)
+        self._run("close", **_named(delivery, response), status=status, error=error)
 
     def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None:
         with self._database.transaction() as connection:
@@ -64,12 +61,6 @@ class PostgresWebhooks(TopicStore, topic="webhooks"):
 
     def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]:
         return self._rows("page", before=before, before_id=before_id, limit=limit)
-
-    def forget(self, age: timedelta, limit: int) -> int:
-        return self._run("forget", age=age, limit=limit)
-
-    def _close(self, delivery: WebhookDelivery, status: str, response: int | None, error: str) -> None:
-        self._run("close", **_named(delivery, response), status=status, error=error)
 
 
 def _named(delivery: WebhookDelivery, response: int | None) -> dict[str, Any]:

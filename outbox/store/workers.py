@@ -13,7 +13,6 @@ from outbox.policy.event import MOST_ABANDONED
 from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
 from outbox.ports import ControlRow, Holder, Other, Reclaim, Sweep
-from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import BY_INDEX, Database, QueryCancelled, TopicStore, is_refusal, plan_with
 
 RECLAIM_KEY = 7_306_240_311  # one number for the whole product: only one process reclaims at a time
@@ -56,9 +55,6 @@ class Workers(TopicStore, topic="workers"):
     def leave(self) -> None:
         self._run("leave", **self._me)
 
-    def forget(self, age: timedelta, limit: int) -> int:
-        return self._run("forget_workers", age=age, limit=limit)
-
     def controls(self) -> list[ControlRow]:
         return [ControlRow(*row) for row in self._all("controls")]
 
@@ -67,8 +63,7 @@ class Workers(TopicStore, topic="workers"):
         parameters = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
         try:
             with self._database.transaction(read_only=True, timeout_ms=timeout_ms) as connection:
-                sql = typed(self._sql["version_known"], entity_id_type(connection))
-                row = connection.execute(sql, parameters).fetchone()
+                row = connection.execute(self._typed("version_known", connection), parameters).fetchone()
                 return bool(row and row[0])
         except QueryCancelled:
             return None

@@ -20,7 +20,8 @@ from outbox.facts import (
     TypeBacklog,
     Warned,
 )
-from outbox.store.backlog import PostgresBacklog, TookTooLong
+from outbox.store.backlog import PostgresBacklog
+from outbox.store.pool import ReadTooLong
 
 INTERVAL_SECONDS: Final = 2.0
 # After a sample that took 100 ms it waits 2 s: even with a million open rows the sampler takes at most 5 % of a core.
@@ -47,7 +48,7 @@ class _PacedQuery(Generic[T]):
             return
         try:
             self.last = query()
-        except TookTooLong as error:
+        except ReadTooLong as error:
             self._announce(SampleMissed(error.detail))
         finally:
             ended = self._clock()
@@ -55,8 +56,6 @@ class _PacedQuery(Generic[T]):
 
 
 class BacklogSampler:
-    """`sample` takes one sample; `run` is the daemon's loop around it."""
-
     def __init__(
         self,
         backlog: PostgresBacklog,
@@ -80,19 +79,16 @@ class BacklogSampler:
         self._capped = False
 
     def run(self, stop: threading.Event) -> None:
-        try:
-            while not stop.is_set():
-                self._announce(Beat(WHERE))
-                stop.wait(self.sample())
-        finally:
-            self._backlog.close()
+        while not stop.is_set():
+            self._announce(Beat(WHERE))
+            stop.wait(self.sample())
 
     def sample(self) -> float:
         """Takes one sample and returns how long to wait. If it fails, the last values and their timestamp stay."""
         started = self._clock()
         try:
             sampled = self._query(started)
-        except TookTooLong as error:
+        except ReadTooLong as error:
             self._announce(SampleMissed(error.detail))
             return LONGEST_REST_SECONDS / 3
         except DatabaseDown as error:

@@ -68,12 +68,7 @@ class Beats:
         finally:
             loop.last, loop.at_server = self._clock(), False
 
-    def expect(self, loop: str) -> None:
-        """A loop that is about to start. If it never completes a round, that shows as well."""
-        self.beat(loop)
-
     def forget(self, loop: str) -> None:
-        """A loop that has ended normally."""
         with self._lock:
             self._loops.pop(loop, None)
 

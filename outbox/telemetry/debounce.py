@@ -16,8 +16,6 @@ WallClock = Callable[[], datetime]
 
 @dataclass(frozen=True, slots=True)
 class ReadyCheck:
-    """One check of /readyz."""
-
     ok: bool
     since: datetime
     detail: str
@@ -33,20 +31,12 @@ class Debounced:
     def __init__(self, clock: Clock, wall: WallClock, unknown: str = "not checked yet") -> None:
         self._clock = clock
         self._wall = wall
-        self._known = False
-        self._ok = False
+        self.known = False
+        self.ok = False
         self._against = 0  # observations in a row that contradict the present state
         self._last_bad = float("-inf")
         self._since = wall()
         self._detail = unknown
-
-    @property
-    def ok(self) -> bool:
-        return self._ok
-
-    @property
-    def known(self) -> bool:
-        return self._known
 
     def good(self, detail: str = "") -> None:
         self._observe(True, detail)
@@ -59,17 +49,17 @@ class Debounced:
 
     def set(self, ok: bool, detail: str) -> None:
         """For what was already decided elsewhere."""
-        if ok is not self._ok or not self._known:
+        if ok is not self.ok or not self.known:
             self._since = self._wall()
-        self._known, self._ok, self._against, self._detail = True, ok, 0, detail
+        self.known, self.ok, self._against, self._detail = True, ok, 0, detail
 
     def check(self) -> ReadyCheck:
-        return ReadyCheck(self._ok, self._since, self._detail)
+        return ReadyCheck(self.ok, self._since, self._detail)
 
     def _observe(self, ok: bool, detail: str) -> None:
-        if self._known and ok is self._ok:
+        if self.known and ok is self.ok:
             self._against, self._detail = 0, detail
             return
         self._against += 1
-        if not self._known or self._against >= (GOOD_FLIPS if ok else BAD_FLIPS):
+        if not self.known or self._against >= (GOOD_FLIPS if ok else BAD_FLIPS):
             self.set(ok, detail)

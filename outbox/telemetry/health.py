@@ -3,17 +3,17 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from outbox import facts
-from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
+from outbox.policy.outcome import FailureClass, Reason
 from outbox.telemetry.beats import Beats
 from outbox.telemetry.debounce import Clock, Debounced, ReadyCheck, WallClock
 from outbox.telemetry.redaction import redactor, shorten
 
-AWAY: Final = frozenset(str(reason) for reason in Reason if CLASS_OF[reason] is FailureClass.TRANSIENT)
+AWAY: Final = frozenset(str(reason) for reason in Reason if reason.failure_class is FailureClass.TRANSIENT)
 _DETAIL_CHARACTERS: Final = 300
 # What the status line says of the first check that is not ok.
 _LINES: Final = {
@@ -70,12 +70,6 @@ class _Draining:
     signal: str
 
 
-@dataclass(slots=True)
-class _Paused:
-    causes: dict[str, str] = field(default_factory=dict)  # scope -> why
-    since: datetime = field(default_factory=_utc_now)
-
-
 class Health:
     """Subscribe `handle`. `alive` feeds /healthz and the watchdog, `readiness` feeds /readyz."""
 
@@ -98,7 +92,8 @@ class Health:
         self._left_out: dict[str, str] = {}  # node -> why
         self._fresh = Debounced(clock, wall)
         self._fresh.set(True, "nothing done since the start")
-        self._paused = _Paused(since=wall())
+        self._pauses: dict[str, str] = {}  # scope -> why
+        self._paused_since = wall()
         self._draining: _Draining | None = None
         self._started = wall()
         self._last_success: float | None = None
@@ -213,13 +208,13 @@ class Health:
         self._resume(f"sink {fact.target}")
 
     def _pause(self, scope: str, why: str) -> None:
-        if not self._paused.causes:
-            self._paused.since = self._wall()
-        self._paused.causes[scope] = why
+        if not self._pauses:
+            self._paused_since = self._wall()
+        self._pauses[scope] = why
 
     def _resume(self, scope: str) -> None:
-        if self._paused.causes.pop(scope, None) is not None and not self._paused.causes:
-            self._paused.since = self._wall()
+        if self._pauses.pop(scope, None) is not None and not self._pauses:
+            self._paused_since = self._wall()
 
     def _sampled(self, fact: facts.BacklogSampled) -> None:
         self._database.good()
@@ -237,7 +232,7 @@ class Health:
         self._reads_stream = True
         self._lag = dict(fact.lag)
         rests = {f"partition {number}": why for number, why in fact.resting.items()}
-        for scope in [cause for cause in self._paused.causes if cause.startswith("partition ")]:
+        for scope in [cause for cause in self._pauses if cause.startswith("partition ")]:
             if scope not in rests:
                 self._resume(scope)
         for scope, why in rests.items():
@@ -254,14 +249,12 @@ class Health:
     def _track_waiting(self) -> None:
         """Freshness counts only while rows or records are due, the sink answers and nothing is paused."""
         due = self._due + sum(self._lag.values())
-        waiting = due > 0 and self._sink_answers() and not self._paused.causes
+        answers = self._elasticsearch.ok or not self._elasticsearch.known
+        waiting = due > 0 and answers and not self._pauses
         if not waiting:
             self._waiting_since = None
         elif self._waiting_since is None:
             self._waiting_since = self._clock()
-
-    def _sink_answers(self) -> bool:
-        return self._elasticsearch.ok or not self._elasticsearch.known
 
     def _check_freshness(self) -> None:
         now, last = self._clock(), self._last_success
@@ -285,8 +278,8 @@ class Health:
         return shorten("; ".join(filter(None, [detail, *nodes])), 3 * _DETAIL_CHARACTERS)
 
     def _paused_check(self) -> ReadyCheck:
-        detail = "; ".join(f"{scope}: {why}" for scope, why in sorted(self._paused.causes.items()))
-        return ReadyCheck(not self._paused.causes, self._paused.since, shorten(detail, 3 * _DETAIL_CHARACTERS))
+        detail = "; ".join(f"{scope}: {why}" for scope, why in sorted(self._pauses.items()))
+        return ReadyCheck(not self._pauses, self._paused_since, shorten(detail, 3 * _DETAIL_CHARACTERS))
 
     def _draining_check(self) -> ReadyCheck:
         if self._draining is None:

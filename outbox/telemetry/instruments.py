@@ -12,13 +12,13 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.utils import floatToGoString
 
-from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
+from outbox.policy.outcome import FailureClass, Reason
 
 OTHER: Final = "other"
 REASONS: Final = (*(str(reason) for reason in Reason), OTHER)
 PAUSE_CAUSES: Final = (
     "operator",
-    *(str(reason) for reason in Reason if CLASS_OF[reason] is not FailureClass.DETERMINISTIC),
+    *(str(reason) for reason in Reason if reason.failure_class is not FailureClass.DETERMINISTIC),
     OTHER,
 )
 NOOPS: Final = ("superseded", "missing", "ahead")

@@ -64,7 +64,6 @@ class LogSubscriber:
         self._log.error("subscriber.failed", error=f"{type(error).__name__}: {error}")
 
     def _write(self, fact: facts.Fact, level: str = "", /, **more: Any) -> None:
-        """The line that the fact declares, with more fields behind its own."""
         if (line := fact.line) is not None:
             write = getattr(self._log, level or line.level)
             write(line.event.format_map(vars(fact)), **_declared(fact, line), **more)
@@ -133,7 +132,6 @@ class LogSubscriber:
 
 
 def _declared(fact: facts.Fact, line: facts.DeclaredLine) -> dict[str, Any]:
-    """The fields of a line, its counts behind the others and its texts last."""
     fields = _attributes(fact, line.fields)
     if line.counts:
         fields["counts"] = _attributes(fact, line.counts)

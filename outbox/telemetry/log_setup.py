@@ -31,7 +31,6 @@ def configure(
     names: Collection[str] = (),
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
-    """Build the logger of this process and route the libraries' logging into it."""
     out = stream or sys.stderr
     render = _json_line if log_format == "json" else _console(out)
     redact = redactor(secrets, names)

@@ -11,7 +11,7 @@ from psycopg import sql
 from outbox.app.desk import QueueDesk
 from outbox.embedded import EmbeddedPostgres
 from outbox.ops.doctor import documents as attachment_findings
-from outbox.ports import Attachment, AttachmentFacts, Level
+from outbox.ports import Attachment, Level
 from outbox.store.attach import installed
 from outbox.store.attach.attach import KeptByPayloads, NotAttached, attach, detach
 from outbox.store.attach.installed import attachments
@@ -582,7 +582,7 @@ class Seen:
 
     conn: Connection
 
-    def attachments(self) -> list[AttachmentFacts]:
+    def attachments(self) -> list[installed.AttachmentFacts]:
         with self.conn.transaction():
             self.conn.execute("set transaction read only")
             return installed.read_facts(self.conn, "search_documents")

@@ -13,7 +13,8 @@ import pytest
 from outbox.ports import ViewPlan
 from outbox.store.attach import from_view, installed
 from outbox.store.attach.attach import attach
-from outbox.store.coverage import read_coverage
+from outbox.store.coverage import PostgresCoverage
+from outbox.store.pool import Database
 from outbox.store.schema.migrate import migrate
 from outbox.store.schema.patience import TableBusy, in_transaction
 from tests.fixtures.attachments import catalogue
@@ -28,12 +29,13 @@ each_schema = pytest.mark.parametrize("schema", SCHEMAS, ids=[each.remark for ea
 
 
 @each_schema
-def test_no_change_of_a_table_is_missed(connection: Connection, schema: ViewSchema) -> None:
+def test_no_change_of_a_table_is_missed(connection: Connection, pool: Database, schema: ViewSchema) -> None:
     """Nor is anything that the view reads left uncovered: `outbox doctor` reads the catalogue in its own way."""
     connection.execute(schema.script.encode())
-    assert read_coverage(connection, VIEW).read != []
+    coverage = PostgresCoverage(pool, VIEW)
+    assert coverage.read().read != []
     plan = from_view.attach_all(connection, VIEW)
-    assert [each.shown for each in read_coverage(connection, VIEW).read if each.is_forgotten] == []
+    assert [each.shown for each in coverage.read().read if each.is_forgotten] == []
     print("\n".join(f"{each.result.attachment.table}: {each.result.attachment.shown}" for each in plan.attachments))
     seen = every_change(connection, schema.tables)
     assert seen.missed == []

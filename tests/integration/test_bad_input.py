@@ -4,7 +4,6 @@ import json
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -324,7 +323,8 @@ def all_done(queue: EventTable, worker: InProcess) -> None:
 
 def samples(queue: EventTable) -> None:
     """What the metrics, the status and the console ask of the open rows; an age is a number that can be shown."""
-    with closing(PostgresBacklog(queue.url)) as look, open_database(queue.url, size=1) as database:
+    with open_database(queue.url, size=1) as database:
+        look = PostgresBacklog(database)
         counts = look.open_counts()
         lanes = look.lanes(["another"], counts)
         rows = PostgresOverview(database).open_by_type()

@@ -242,8 +242,8 @@ class TestWhoseQueriesAreRun:
             f" for each statement execute function search_outbox_capture_theirs('not json')".encode()
         )
         shop.rename(1)
-        facts = {each.table: each for each in read_facts(shop.db, "search_documents")}
-        assert facts["public.theirs"].unexplained
+        facts = {each.there.attachment.table: each for each in read_facts(shop.db, "search_documents")}
+        assert facts["public.theirs"].there.number is None
         assert (facts["public.theirs"].via_error, facts["public.theirs"].via_scans) == ("", "")
         assert next(finding.level for finding in attached([facts["public.theirs"]])) is Level.BAD
         assert len(shop.fanouts()) == 1

@@ -91,7 +91,7 @@ def test_no_page_of_the_daemon_tells_who_did_something_or_why(daemon: Daemon, ki
 
 def test_a_daemon_that_starts_is_alive_and_not_ready_and_says_why(free_port: Callable[[], int]) -> None:
     starting = health_pages.HealthState(Beats())
-    starting.beats.expect("start")
+    starting.beats.beat("start")
     port = free_port()
     servers = health_pages.start("127.0.0.1", port, None, starting)
     try:

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -314,7 +313,8 @@ def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left(
     assert {finding.level for finding in found.values()} <= {Level.OK, Level.WARN}
     assert any(f"slot {plan.slot} is in use" in detail for detail in found)
     assert any("has no limit" in detail for detail in found)
-    with closing(PostgresBacklog(logical_database, slot=plan.slot)) as backlog:
+    with open_database(logical_database, size=1) as pool:
+        backlog = PostgresBacklog(pool, slot=plan.slot)
         assert (in_use := backlog.slot()) is not None
         assert (in_use.active, in_use.safe_bytes) == (True, None)
         stopped(api, name, log, plan.slot)

@@ -16,6 +16,7 @@ from outbox.sink.client import connect
 from outbox.sink.elastic import ElasticSink
 from outbox.store.documents import ViewDocuments
 from outbox.store.places import PostgresPlaces
+from outbox.store.retention import PostgresRetention
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
 
@@ -280,6 +281,7 @@ def test_two_workers_that_move_an_article_at_once_leave_it_in_one_place(press: P
 
 def test_a_place_is_noted_before_the_request_and_forgotten_an_hour_after_its_delete(press: Press) -> None:
     places, key = PostgresPlaces(press.queue.pool()), Key("article", "1")
+    old = PostgresRetention(press.queue.pool())
     seen: list[set[str]] = []
     press.sink.before = lambda: seen.append({place.routing for place in places.of([key])[key]})
     press.write(1)
@@ -288,9 +290,9 @@ def test_a_place_is_noted_before_the_request_and_forgotten_an_hour_after_its_del
     press.sink.before = lambda: seen.append({place.routing for place in places.of([key])[key]})
     press.project()
     assert seen == [{TENANTS[0]}, {TENANTS[0], TENANTS[1]}]
-    assert places.forget(timedelta(hours=1), 100) == 0
+    assert old.forget("forget_places", timedelta(hours=1), 100) == 0
     press.db.execute("update search_outbox_places set cleared_at = cleared_at - interval '2 hours'")
-    assert places.forget(timedelta(hours=1), 100) == 1
+    assert old.forget("forget_places", timedelta(hours=1), 100) == 1
     assert [place.routing for place in places.of([key])[key]] == [TENANTS[1]]
 
 

@@ -335,10 +335,10 @@ def test_old_replays_and_deliveries_are_forgotten(connection: psycopg.Connection
     row = connection.execute("select id from search_outbox_events").fetchone()
     assert row is not None
     replay_desk(pool).replay_one(row[0], ALICE, "x")
-    store = replay_desk(pool).store
-    assert store.forget(timedelta(0), 10) == 0
+    store = PostgresRetention(pool)
+    assert store.forget("forget_replays", timedelta(0), 10) == 0
     connection.execute("update search_outbox_replays set settled_at = now() - interval '1 hour', status = 'settled'")
-    assert store.forget(timedelta(minutes=1), 10) == 1
+    assert store.forget("forget_replays", timedelta(minutes=1), 10) == 1
     assert connection.execute("select count(*) from search_outbox_replay_items").fetchone() == (0,)
 
 

@@ -8,10 +8,12 @@ import psycopg
 import pytest
 
 from outbox import facts
-from outbox.store.backlog import HEAD_ROWS, MOST_COUNTED, SETTINGS, PostgresBacklog, TookTooLong
+from outbox.store.backlog import HEAD_ROWS, MOST_COUNTED, SETTINGS, PostgresBacklog
+from outbox.store.pool import ReadTooLong
 from outbox.store.queries import queries
 from outbox.store.schema.migrate import migrate
 from outbox.telemetry.backlog import BacklogSampler
+from tests.fixtures.failures import open_database
 from tests.fixtures.waiting import eventually
 
 Connection = psycopg.Connection[Any]
@@ -27,9 +29,8 @@ NAMED = {
 
 @pytest.fixture
 def backlog(database: str) -> Iterator[PostgresBacklog]:
-    reader = PostgresBacklog(database, max_processing_seconds=600)
-    yield reader
-    reader.close()
+    with open_database(database, size=1) as pool:
+        yield PostgresBacklog(pool, time_limit_ms=500)
 
 
 def insert(connection: Connection, count: int = 1, **columns: Any) -> None:
@@ -209,43 +210,39 @@ class Heard:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
 
-def test_a_sample_that_takes_too_long_is_missed_and_the_connection_stays(database: str, connection: Connection) -> None:
-    reader = PostgresBacklog(database, time_limit_seconds=0.2)
+def test_a_sample_that_takes_too_long_is_missed_and_the_connection_stays(
+    database: str, backlog: PostgresBacklog
+) -> None:
     with psycopg.connect(database) as blocker:
         blocker.execute("lock table search_outbox_events in access exclusive mode")
-        with pytest.raises(TookTooLong):
-            reader.open_counts()
+        with pytest.raises(ReadTooLong):
+            backlog.open_counts()
         heard = Heard()
-        BacklogSampler(reader, heard).sample()
+        BacklogSampler(backlog, heard).sample()
         assert len(heard.of(facts.SampleMissed)) == 1
         assert not heard.of(facts.DatabaseLost)
         blocker.rollback()
-    assert reader.open_counts().lag == 0
-    reader.close()
+    assert backlog.open_counts().lag == 0
 
 
-def test_a_broken_connection_is_said_and_opened_again(database: str, connection: Connection) -> None:
-    reader = PostgresBacklog(database)
+def test_a_broken_connection_is_said_and_opened_again(connection: Connection, backlog: PostgresBacklog) -> None:
     heard = Heard()
-    sampler = BacklogSampler(reader, heard)
+    sampler = BacklogSampler(backlog, heard)
     sampler.sample()
     ended = connection.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity"
-        " where datname = current_database() and application_name = 'outbox sampler'"
+        " where datname = current_database() and application_name = 'outbox-test'"
     ).fetchall()
     assert ended == [(True,)]
     eventually(lambda: sampler.sample() and heard.of(facts.DatabaseBack), what="the sampler's return")
     assert [fact.where for fact in heard.of(facts.DatabaseLost)] == ["sampler"]
     assert len(heard.of(facts.BacklogSampled)) == 2
-    reader.close()
 
 
 def test_nothing_stays_set_in_the_session(database: str, backlog: PostgresBacklog) -> None:
     """Behind pgbouncer the next client gets the same server session."""
     backlog.open_counts()
-    assert backlog._connection is not None
-    for name in (*SETTINGS, "statement_timeout"):
-        row = backlog._connection.execute(
-            "select setting = reset_val from pg_settings where name = %s", [name]
-        ).fetchone()
-        assert row == (True,), name
+    asked = "select setting = reset_val from pg_settings where name = %s"
+    with backlog._database.connection() as connection:
+        for name in (*SETTINGS, "statement_timeout"):
+            assert connection.execute(asked, [name]).fetchone() == (True,), name

@@ -1,7 +1,6 @@
 """The connector's slot at a real PostgreSQL, from left behind to lost: what the sampler and the doctor say."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -40,8 +39,8 @@ def log(server: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def sample(server: str) -> SlotSample | None:
-    with closing(PostgresBacklog(server, slot=SLOT)) as backlog:
-        return backlog.slot()
+    with open_database(server, size=1) as pool:
+        return PostgresBacklog(pool, slot=SLOT).slot()
 
 
 def problems(server: str) -> list[Finding]:

@@ -12,6 +12,7 @@ from outbox.policy.inputs import BadRequest, EventFilter, parameters
 from outbox.store.failures import PostgresFailures, PostgresRollup, PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.queries import queries
+from outbox.store.retention import PostgresRetention
 from tests.fixtures.failures import events
 from tests.fixtures.postgres import fresh_database
 
@@ -63,7 +64,7 @@ def test_the_roll_up_is_compacted_into_hours_without_losing_a_count(connection: 
     by_span = {span: (count, total) for span, count, total in spans}
     assert by_span["minute"][1] + by_span["hour"][1] == 1_202
     assert by_span["hour"][0] <= 6
-    assert statistics.forget(timedelta(hours=100), 1_000) == 0
+    assert PostgresRetention(pool).forget("forget_rollup", timedelta(hours=100), 1_000) == 0
 
 
 def test_groups_say_what_failed_how_often_and_since_when(connection: Connection, pool: Database) -> None:

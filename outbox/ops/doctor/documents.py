@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from outbox.policy import coverage
-from outbox.ports import AttachmentFacts, Finding, Level
+from outbox.ports import Finding, Level
 
 if TYPE_CHECKING:
+    from outbox.store.attach.installed import AttachmentFacts
     from outbox.store.doctor import PostgresDoctor
 
 VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document")
@@ -165,70 +166,77 @@ def attached(attachments: Sequence[AttachmentFacts]) -> Iterator[Finding]:
         found = [*_broken(each), *_incomplete(each)]
         yield from found
         if not found:
-            yield Finding(ATTACHED, Level.OK, f"{each.table} as {each.shown}")
+            yield Finding(ATTACHED, Level.OK, _shown(each))
 
 
 def _broken(each: AttachmentFacts) -> Iterator[Finding]:
     """Writes fail, or changes go missing."""
-    renew = f"Run `{each.command}`."
-    if each.unexplained:
+    there, how = each.there, each.there.attachment
+    renew = f"Run `{there.command}`."
+    if there.number is None and not how.older:
         detail = "its triggers are named as ours, and no attachment of ours explains them"
         remedy = "Run `outbox migrate`. If that names them too, drop them, and attach the table anew."
-        yield Finding(ATTACHED, Level.BAD, f"{each.table}: {detail}", remedy)
+        yield Finding(ATTACHED, Level.BAD, f"{how.table}: {detail}", remedy)
         return
-    if each.in_transaction:
+    if there.in_transaction:
         detail = "its --via query runs in the writer's transaction and misses what others are about to commit"
-        yield _finding(each, Level.BAD, detail, f"Run `outbox migrate --finish`, or `{each.command}`.")
+        yield _finding(each, Level.BAD, detail, f"Run `outbox migrate --finish`, or `{there.command}`.")
     if each.missing_columns:
         detail = f"the columns it was attached with are gone: {', '.join(each.missing_columns)}; writes to it fail"
-        yield _finding(each, Level.BAD, detail, f"Run `outbox detach {each.table}`, and attach it by the new names.")
+        yield _finding(each, Level.BAD, detail, f"Run `outbox detach {how.table}`, and attach it by the new names.")
     if each.via_error:
         detail = f"its --via query does not plan any more ({each.via_error}); its fan-outs fail"
-        yield _finding(each, Level.BAD, detail, f"Run `outbox detach {each.table}`, and attach it with a new query.")
-    if each.missing_triggers:
-        yield _finding(each, Level.BAD, f"it has no trigger for {', '.join(each.missing_triggers)}", renew)
-    if each.disabled_triggers:
-        yield _finding(each, Level.BAD, f"disabled: {', '.join(each.disabled_triggers)}", renew)
-    if each.misses_rows:
+        yield _finding(each, Level.BAD, detail, f"Run `outbox detach {how.table}`, and attach it with a new query.")
+    if there.missing_triggers:
+        yield _finding(each, Level.BAD, f"it has no trigger for {', '.join(there.missing_triggers)}", renew)
+    if disabled := [trigger.name for trigger in there.triggers if trigger.enabled in "DR"]:
+        yield _finding(each, Level.BAD, f"disabled: {', '.join(disabled)}", renew)
+    if there.needs_row_triggers and not how.per_row:
         detail = "statement triggers miss changes of a partitioned, inherited or subscribed table"
         yield _finding(each, Level.BAD, detail, renew)
 
 
 def _incomplete(each: AttachmentFacts) -> Iterator[Finding]:
-    renew = f"Run `{each.command}`."
-    if each.older:
+    there, how = each.there, each.there.attachment
+    renew = f"Run `{there.command}`."
+    if how.older:
         detail = "attached by release 0.1.0 with --payload: rows that triggers change again may be written as they were"
-        remedy = f"Run `outbox detach {each.table}`; `{each.command} --document row` says what the view lacks."
+        remedy = f"Run `outbox detach {how.table}`; `{there.command} --document row` says what the view lacks."
         yield _finding(each, Level.WARN, detail, remedy)
-    if each.elsewhere:
-        detail = f"it still writes to {each.elsewhere}; other producers do not any more"
+    if there.elsewhere:
+        detail = f"it still writes to {there.elsewhere}; other producers do not any more"
         yield _finding(each, Level.WARN, detail, renew)
-    if each.replica_blind_triggers:
+    if any(trigger.enabled == "O" for trigger in there.triggers):
         detail = "its triggers are not ENABLE ALWAYS: they do not fire under session_replication_role = replica"
         yield _finding(each, Level.WARN, detail, renew)
-    if each.truncatable:
+    if any(part.oid == there.oid for part in each.open_partitions):
         yield _finding(each, Level.WARN, "TRUNCATE would leave documents behind, and is not refused", renew)
     yield from _partitions(each)
     if each.via_scans:
         detail = f"each change of it reads a large table as a whole: {each.via_scans}"
         yield _finding(each, Level.WARN, detail, "Add an index that serves the --via query.")
     if each.has_documents is False:
-        detail = f"the view has no document of type {each.entity_type}"
+        detail = f"the view has no document of type {how.entity_type}"
         yield _finding(each, Level.WARN, detail, "Add the type to the view, or run `outbox detach` for it.")
 
 
 def _partitions(each: AttachmentFacts) -> Iterator[Finding]:
     """That one comes or goes changes no row, so it writes no event."""
-    if each.new_partitions:
-        named = ", ".join(each.new_partitions[:MOST_NAMED])
+    there, kind = each.there, each.there.attachment.entity_type
+    if new := [f"{part.schema}.{part.relation}" for part in each.open_partitions if part.oid != there.oid]:
+        named = ", ".join(new[:MOST_NAMED])
         detail = f"partitions that came since it was attached: {named}. TRUNCATE is not refused there"
-        backfill = shlex.join(["outbox", "backfill", "--type", each.entity_type])
-        yield _finding(each, Level.WARN, detail, f"Run `{each.command}`, and if they came with rows `{backfill}`.")
+        backfill = shlex.join(["outbox", "backfill", "--type", kind])
+        yield _finding(each, Level.WARN, detail, f"Run `{there.command}`, and if they came with rows `{backfill}`.")
     if each.partitions_gone:
         gone = "1 partition was" if each.partitions_gone == 1 else f"{each.partitions_gone} partitions were"
         detail = f"{gone} detached or dropped since it was attached: documents of its rows may be left"
-        yield _finding(each, Level.WARN, detail, f"Run `outbox verify` and `outbox repair`, then `{each.command}`.")
+        yield _finding(each, Level.WARN, detail, f"Run `outbox verify` and `outbox repair`, then `{there.command}`.")
 
 
 def _finding(each: AttachmentFacts, level: Level, detail: str, remedy: str) -> Finding:
-    return Finding(ATTACHED, level, f"{each.table} as {each.shown}: {detail}", remedy)
+    return Finding(ATTACHED, level, f"{_shown(each)}: {detail}", remedy)
+
+
+def _shown(each: AttachmentFacts) -> str:
+    return f"{each.there.attachment.table} as {each.there.attachment.shown}"

@@ -3,8 +3,6 @@
 A branch takes one arm of every UNION. Each occurrence and condition has the regions around it: nullable sides of outer
 joins, and subqueries that may be empty."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from outbox.policy.derive.facts import Catalogue, Relation

@@ -1,7 +1,5 @@
 """Owns the attachments that a view needs: for every table occurrence a way to its ids, or why there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

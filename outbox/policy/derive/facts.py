@@ -1,7 +1,5 @@
 """Owns what is known of the catalogue while attachments are derived: relations, functions, operators, types by oid."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -87,5 +85,4 @@ class Catalogue:
         return found.kind if found else None
 
     def queries(self) -> list[Node]:
-        """Those of the view and of every view that it reads."""
         return [each.query for each in self.relations.values() if each.query is not None]

@@ -1,7 +1,5 @@
 """Owns which functions of a view are no function of rows alone: what they return can change while no row does."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -38,8 +38,6 @@ class Condition:
 
 
 class Place(NamedTuple):
-    """What is around a part of the view."""
-
     regions: frozenset[int] = frozenset()
     frames: frozenset[int] = frozenset()
 

@@ -3,8 +3,6 @@
 Only conditions that hold whenever the row matters are used, and nothing else of the view: what is found is at least
 what the change touches."""
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -75,7 +73,6 @@ class _Search:
         return self._root, sorted(self._root.occurrences)
 
     def _distances(self) -> tuple[dict[int, int], dict[int, int]]:
-        """The cost to each occurrence that can be reached, and the step before it."""
         edges = self._edges()
         cost, before = {self._changed.number: 0}, {}
         rest = [(0, self._changed.number)]

@@ -1,7 +1,5 @@
 """Owns questions about one SELECT of a stored query, by its nodes alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from outbox.policy.derive.tree import Node, every_node

@@ -1,8 +1,6 @@
 """Owns expressions of a view as SQL over columns of table occurrences: what a query of ours can have, and what is known
 of it. Other expressions have no term."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,8 +13,6 @@ _TEXT = "text"
 
 
 class ColumnRef(NamedTuple):
-    """Column `number` of the table occurrence `occurrence`."""
-
     occurrence: int
     number: int
 

@@ -1,8 +1,6 @@
 """Attaches and detaches users' tables: installs and drops triggers, or says by which SQL. `PostgresAttachments` does so
 over a connection of its own, past any pooler."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -55,7 +53,6 @@ def install(conn: Session, script: str) -> None:
 
 
 def prepare(conn: Session, table: str, *, view: str, rows: bool = False, **how: Any) -> AttachResult:
-    """Check everything, change nothing."""
     source = tables.find(conn, table)
     wanted = Attachment(source.shown, **how)
     wanted = replace(wanted, via=wanted.via.strip() if wanted.via is not None else None)

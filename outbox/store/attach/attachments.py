@@ -55,11 +55,13 @@ def put(source: SourceTable, row: AttachedRow) -> sql.Composed:
     about |= {"used": row.used, "watched": row.watched, "path": row.path}
     about |= {"partitions": row.partitions, "function": row.function}
     values = {name: _texts(each) if isinstance(each, tuple) else sql.Literal(each) for name, each in about.items()}
-    return sql.SQL(files.producer("attachment")).format(attachments=_table(source), **values)
+    return sql.SQL(files.text("producers", "attachment")).format(attachments=_table(source), **values)
 
 
 def close(source: SourceTable, number: int) -> sql.Composed:
-    return sql.SQL(files.producer("close_attachment")).format(attachments=_table(source), id=sql.Literal(number))
+    return sql.SQL(files.text("producers", "close_attachment")).format(
+        attachments=_table(source), id=sql.Literal(number)
+    )
 
 
 def _table(source: SourceTable) -> sql.Identifier:

@@ -2,8 +2,6 @@
 
 A trigger that fails would fail the user's own writes: what can be foreseen is refused here, all of it at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

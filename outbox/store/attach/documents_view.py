@@ -2,8 +2,6 @@
 
 Runs none of that SQL: the view belongs to the user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -2,8 +2,6 @@
 
 All of them are installed in one transaction, or none."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Owns the audited exceptions: tables, or columns, that the view reads and that need no attachment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Owns what is known of attached tables: our rows with the triggers that are there, and what `outbox doctor` asks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,11 +9,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from outbox.ports import Attachment, AttachmentFacts
+from outbox.ports import Attachment
 from outbox.store.attach import documents_view, older, via
 from outbox.store.attach.attachments import AttachedRow
 from outbox.store.attach.documents_view import DocumentsView
-from outbox.store.attach.tables import read_columns, read_partitions
+from outbox.store.attach.tables import TablePartition, read_columns, read_partitions
 from outbox.store.pool import fetch_rows
 from outbox.store.queries import queries
 
@@ -110,39 +108,31 @@ def _elsewhere(row: Mapping[str, Any]) -> str:
 _UNREADABLE = (psycopg.ProgrammingError, psycopg.DataError, psycopg.errors.QueryCanceled)
 
 
+@dataclass(frozen=True, slots=True)
+class AttachmentFacts:
+    """What `outbox doctor` asks of one. What could not be read is empty or None."""
+
+    there: Installed
+    missing_columns: tuple[str, ...]
+    open_partitions: tuple[TablePartition, ...]  # TRUNCATE is not refused there: the table itself, or what came since
+    partitions_gone: int
+    via_error: str
+    via_scans: str
+    has_documents: bool | None
+
+
 def read_facts(conn: psycopg.Connection[Any], view: str) -> list[AttachmentFacts]:
     found = documents_view.find(conn, view)
     return [_facts_of(conn, each, found) for each in installed(conn)]
 
 
 def _facts_of(conn: psycopg.Connection[Any], each: Installed, view: DocumentsView) -> AttachmentFacts:
-    how = each.attachment
-    columns = read_columns(conn, each.oid)
-    partitions = read_partitions(conn, each.oid)
-    open_ones = [part for part in partitions if not part.guarded]
-    named = (how.id_column, *how.columns)
-    error, scans = _via(conn, each)
-    return AttachmentFacts(
-        table=how.table,
-        entity_type=how.entity_type,
-        shown=how.shown,
-        command=each.command,
-        older=how.older,
-        unexplained=each.number is None and not how.older,
-        in_transaction=each.in_transaction,
-        elsewhere=each.elsewhere,
-        missing_triggers=each.missing_triggers,
-        disabled_triggers=tuple(t.name for t in each.triggers if t.enabled in "DR"),
-        replica_blind_triggers=tuple(t.name for t in each.triggers if t.enabled == "O"),
-        misses_rows=each.needs_row_triggers and not how.per_row,
-        missing_columns=tuple(name for name in named if name is not None and name not in columns),
-        truncatable=any(part.oid == each.oid for part in open_ones),
-        new_partitions=tuple(f"{part.schema}.{part.relation}" for part in open_ones if part.oid != each.oid),
-        partitions_gone=max(0, each.partitions - len(partitions) + len(open_ones)),
-        via_error=error,
-        via_scans=scans,
-        has_documents=_has_documents(conn, each, view),
-    )
+    columns, partitions = read_columns(conn, each.oid), read_partitions(conn, each.oid)
+    named = (each.attachment.id_column, *each.attachment.columns)
+    missing = tuple(name for name in named if name is not None and name not in columns)
+    open_ones = tuple(part for part in partitions if not part.guarded)
+    gone = max(0, each.partitions - len(partitions) + len(open_ones))
+    return AttachmentFacts(each, missing, open_ones, gone, *_via(conn, each), _has_documents(conn, each, view))
 
 
 def _via(conn: psycopg.Connection[Any], each: Installed) -> tuple[str, str]:

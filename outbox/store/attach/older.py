@@ -2,8 +2,6 @@
 
 Any owner of a table can write such arguments, so what they say is compared and shown, and never run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Owns finding a user's table, its columns and what their types mean for an entity's id. Changes nothing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -123,7 +121,6 @@ class SourceTable:
     """Columns that point to rows of other tables."""
 
     def is_own(self, id_column: str | None) -> bool:
-        """Whether a row is the entity itself, and not one that belongs to it."""
         return id_column in self.unique and id_column not in self.foreign
 
     @property

@@ -1,7 +1,5 @@
 """Takes over what release 0.1.0 attached: its triggers become rows of ours, and those with a query write fan-outs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

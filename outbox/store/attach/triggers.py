@@ -1,7 +1,5 @@
 """Owns the text of the triggers and the function of one attachment; it executes none of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, LiteralString
@@ -199,4 +197,4 @@ def _cut(readable: str, rest: int) -> str:
 
 
 def _template(name: LiteralString) -> sql.SQL:
-    return sql.SQL(files.producer(name))
+    return sql.SQL(files.text("producers", name))

@@ -3,8 +3,6 @@
 The query is made a view in a transaction that is rolled back, so PostgreSQL itself parses and analyses it, in the place
 where a fan-out will have it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +44,6 @@ def joined(changed: sql.Composable, via: str, *, checked: bool = True) -> sql.Co
 
 
 def check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
-    """Check everything about the query; what is wrong is listed with its remedy."""
     if not via.strip():
         return Via(("--via is empty. Give a query that returns ids, such as: select changed.article_id.",))
     if problem := _not_one_statement(conn, via):

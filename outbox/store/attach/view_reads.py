@@ -1,7 +1,5 @@
 """Owns reading the catalogue about a view: its stored query, those of the views below, and what they name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, LiteralString
 

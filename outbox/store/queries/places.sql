@@ -21,10 +21,3 @@ update search_outbox_places p set cleared_at = clock_timestamp()
                              %(drawn)s::bigint[]) as w (entity_type, entity_id, gone, routing, drawn)) w
  where p.entity_type = w.entity_type and p.entity_id = w.entity_id and p.gone = w.gone and p.routing = w.routing
    and p.drawn = w.drawn
-
--- name: forget
--- Cleared so long ago that nobody who noted it can still be writing there.
-delete from search_outbox_places p
- where ctid = any (array(select ctid from search_outbox_places
-                          where cleared_at is not null and cleared_at < clock_timestamp() - %(age)s
-                          order by cleared_at limit %(limit)s))

@@ -53,3 +53,38 @@ select count(*), min(p.processed_at), max(p.processed_at) from (
     select e.processed_at from search_outbox_events e
      where e.processed_at is not null and e.processed_at < %(before)s
      order by e.processed_at limit %(most)s) p
+
+-- name: forget_workers
+-- Stopped or silent for long: nobody asks for these any more. Who holds a lease is still judged by its heartbeat.
+delete from search_outbox_workers
+ where worker_id in (select w.worker_id from search_outbox_workers w
+                      where w.heartbeat_at < clock_timestamp() - %(age)s
+                        and not exists (select from search_outbox_leases l where l.start_id = w.start_id)
+                      order by w.heartbeat_at limit %(limit)s for update skip locked)
+   and heartbeat_at < clock_timestamp() - %(age)s
+
+-- name: forget_replays
+-- Removes batches that ended long ago, with their items.
+delete from search_outbox_replays
+ where id in (select id from search_outbox_replays
+               where settled_at < (select clock_timestamp()) - %(age)s::interval order by created_at limit %(limit)s)
+
+-- name: forget_deliveries
+-- Removes deliveries that ended long ago.
+delete from search_outbox_webhook_deliveries
+ where id in (select id from search_outbox_webhook_deliveries
+               where status <> 'pending' and created_at < (select clock_timestamp()) - %(age)s::interval
+               order by created_at limit %(limit)s)
+
+-- name: forget_rollup
+-- Removes hours that nobody asks for any more.
+delete from search_outbox_rollup
+ where ctid = any (array(select ctid from search_outbox_rollup
+                          where bucket < (select clock_timestamp()) - %(age)s::interval limit %(limit)s))
+
+-- name: forget_places
+-- Cleared so long ago that nobody who noted it can still be writing there.
+delete from search_outbox_places p
+ where ctid = any (array(select ctid from search_outbox_places
+                          where cleared_at is not null and cleared_at < clock_timestamp() - %(age)s
+                          order by cleared_at limit %(limit)s))

@@ -292,9 +292,3 @@ update search_outbox_replays r
  where r.id = u.id
 returning r.replayed - u.told_replayed as newly_replayed, r.skipped - u.told_skipped as newly_skipped,
 -- include: _batch
-
--- name: forget
--- Removes batches that ended long ago, with their items.
-delete from search_outbox_replays
- where id in (select id from search_outbox_replays
-               where settled_at < (select clock_timestamp()) - %(age)s::interval order by created_at limit %(limit)s)

@@ -55,8 +55,10 @@ with old as (
 )
 select count(*) from old
 
--- name: forget
--- Removes hours that nobody asks for any more.
-delete from search_outbox_rollup
- where ctid = any (array(select ctid from search_outbox_rollup
-                          where bucket < (select clock_timestamp()) - %(age)s::interval limit %(limit)s))
+-- name: minutes
+-- Reads: finished events of the last minutes by entity type; the key's first column bounds the scan.
+select entity_type, bucket as minute, sum(n)::bigint as n
+  from search_outbox_rollup
+ where bucket >= date_trunc('minute', (select clock_timestamp()) - %(window)s) and span = 'minute'
+   and outcome in ('done', 'superseded', 'missing')
+ group by 1, 2

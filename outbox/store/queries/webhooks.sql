@@ -72,10 +72,3 @@ select d.id, d.type, d.sent_to, d.status, d.attempts, d.created_at, d.last_attem
   from search_outbox_webhook_deliveries d
  where (d.created_at, d.id) < (%(before)s, %(before_id)s)
  order by d.created_at desc, d.id desc limit %(limit)s
-
--- name: forget
--- Removes deliveries that ended long ago.
-delete from search_outbox_webhook_deliveries
- where id in (select id from search_outbox_webhook_deliveries
-               where status <> 'pending' and created_at < (select clock_timestamp()) - %(age)s::interval
-               order by created_at limit %(limit)s)

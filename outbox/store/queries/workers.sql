@@ -44,15 +44,6 @@ update search_outbox_workers
    set state = 'stopped', heartbeat_at = clock_timestamp()
  where worker_id = %(worker_id)s and start_id = %(start_id)s
 
--- name: forget_workers
--- Stopped or silent for long: nobody asks for these any more. Who holds a lease is still judged by its heartbeat.
-delete from search_outbox_workers
- where worker_id in (select w.worker_id from search_outbox_workers w
-                      where w.heartbeat_at < clock_timestamp() - %(age)s
-                        and not exists (select from search_outbox_leases l where l.start_id = w.start_id)
-                      order by w.heartbeat_at limit %(limit)s for update skip locked)
-   and heartbeat_at < clock_timestamp() - %(age)s
-
 -- name: reclaim_lock
 -- One process reclaims at a time; the lock ends with the transaction.
 select pg_try_advisory_xact_lock(%(key)s)

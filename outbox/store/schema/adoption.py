@@ -4,8 +4,6 @@ What stands in the way is found first. Every step reads what is there and may be
 fixed by running it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -91,21 +89,12 @@ def _column_problems(columns: dict[str, FoundColumn]) -> list[str]:
         f"column {name} is missing and cannot be made up. Add and fill it." for name in NEEDED if name not in columns
     ]
     for column in columns.values():
-        problems += _type_problems(column) if column.name in TYPES else _foreign_problems(column)
+        allowed = TYPES.get(column.name)
+        if allowed is not None and column.type not in allowed:
+            problems.append(f"column {column.name} is {column.type}. Change it to {' or '.join(allowed)}.")
+        elif allowed is None and column.not_null and not column.has_default:
+            problems.append(f"column {column.name} is not null without default, and not ours. Give it a default.")
     return problems
-
-
-def _type_problems(column: FoundColumn) -> list[str]:
-    allowed = TYPES[column.name]
-    if column.type not in allowed:
-        return [f"column {column.name} is {column.type}. Change it to {' or '.join(allowed)}."]
-    return []
-
-
-def _foreign_problems(column: FoundColumn) -> list[str]:
-    if column.not_null and not column.has_default:
-        return [f"column {column.name} is not null without default, and not ours. Give it a default."]
-    return []
 
 
 def _key_problems(conn: psycopg.Connection) -> list[str]:
@@ -168,11 +157,11 @@ def adopt_columns(conn: psycopg.Connection, say: Say) -> None:
     say("adopting search_outbox_events: columns")
     _run(conn, "1_columns")
     say("adopting search_outbox_events: sequences above what is there")
-    conn.execute(files.adoption("2_sequences").encode())
+    conn.execute(files.text("adoption", "2_sequences").encode())
     say("adopting search_outbox_events: defaults")
     _run(conn, "3_defaults")
     say("adopting search_outbox_events: checking every row")
-    conn.execute(files.adoption("4_validate").encode())
+    conn.execute(files.text("adoption", "4_validate").encode())
     for column in found_columns(conn):
         if column.name in NOT_NULL and not column.not_null:
             _forbid_null(conn, column.name)
@@ -183,24 +172,19 @@ def fill_rows(conn: psycopg.Connection, say: Say) -> None:
     if conn.execute("select to_regclass('search_outbox_adoption') is null").fetchone() == (True,):
         say("adopting search_outbox_events: listing open and failed rows")
         with conn.transaction():
-            conn.execute(files.adoption("5_list_rows").encode())
+            conn.execute(files.text("adoption", "5_list_rows").encode())
     until_true(lambda: _fill_pass(conn, say), "rows of search_outbox_events stay locked")
 
 
 def _fill_pass(conn: psycopg.Connection, say: Say) -> bool:
     """One walk over the list; True when nothing is left on it. Rows that someone held are left for the next."""
     first, last = _ends(conn)
-    query = files.adoption("6_fill_rows").encode()
+    query = files.text("adoption", "6_fill_rows").encode()
     for start in range(first - 1, last, FILL_STEP):
         in_transaction(conn, partial(conn.execute, query, {"after": start, "upto": start + FILL_STEP}))
         if (start // FILL_STEP) % 100 == 99:
             say(f"adopting search_outbox_events: {start + FILL_STEP} of {last} rows filled")
     return _ends(conn) == (1, 0)
-
-
-def forget_list(conn: psycopg.Connection) -> None:
-    """Drop the list; to be called in the transaction that records the migration."""
-    conn.execute("drop table if exists search_outbox_adoption")
 
 
 def _ends(conn: psycopg.Connection) -> tuple[int, int]:
@@ -210,7 +194,7 @@ def _ends(conn: psycopg.Connection) -> tuple[int, int]:
 
 
 def _run(conn: psycopg.Connection, step: str) -> None:
-    in_transaction(conn, lambda: conn.execute(files.adoption(step).encode()))
+    in_transaction(conn, lambda: conn.execute(files.text("adoption", step).encode()))
 
 
 def _forbid_null(conn: psycopg.Connection, column: str) -> None:

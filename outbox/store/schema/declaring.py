@@ -1,7 +1,5 @@
 """Owns the upgrade to declared entity types: declares those that are there, and ends the time of older programs."""
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 import psycopg

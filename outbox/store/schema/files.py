@@ -1,7 +1,5 @@
 """Owns reading the migrations in `sql/`: number, why, statements, undo, checksum; it does not run them."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass
@@ -29,7 +27,6 @@ class Migration:
 
     @property
     def code(self) -> str:
-        """The file without lines of comment."""
         lines = (line.rstrip() for line in self.text.splitlines() if not line.lstrip().startswith("--"))
         return "\n".join(line for line in lines if line)
 
@@ -95,17 +92,12 @@ def numbered() -> tuple[Migration, ...]:
 
 @cache
 def part(name: str) -> Migration:
-    return Migration(name, None, (_folder() / "optional" / f"{name}.sql").read_text("utf-8"))
+    return Migration(name, None, text("optional", name))
 
 
 @cache
-def adoption(name: str) -> str:
-    return (_folder() / "adoption" / f"{name}.sql").read_text("utf-8")
-
-
-@cache
-def producer(name: str) -> str:
-    return (_folder() / "producers" / f"{name}.sql").read_text("utf-8")
+def text(folder: str, name: str) -> str:
+    return (_folder() / folder / f"{name}.sql").read_text("utf-8")
 
 
 def latest() -> int:

@@ -1,7 +1,5 @@
 """Owns what `outbox migrate` does: choose what is missing, apply it one program at a time, show it. Knows no table."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -233,9 +231,10 @@ def apply_one(conn: psycopg.Connection, migration: Migration, say: Say) -> None:
     elif migration.name == EVENTS and adoption.is_needed(conn):
         adoption.adopt_columns(conn, say)
         record(mode="adopted")
-    elif migration.run == "adopted rows" and state.was_adopted(conn):
+    elif migration.run == "adopted rows" and any(row.mode == "adopted" for row in state.applied(conn)):
         adoption.fill_rows(conn, say)
-        in_transaction(conn, partial(adoption.forget_list, conn), partial(record, mode="adopted"))
+        forget = partial(conn.execute, "drop table if exists search_outbox_adoption")
+        in_transaction(conn, forget, partial(record, mode="adopted"))
     else:
         in_transaction(conn, partial(conn.execute, migration.text.encode()), record)
 

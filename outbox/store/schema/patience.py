@@ -4,8 +4,6 @@ A statement that waits for a lock makes everyone behind it wait too. So each try
 timeout, lets the queue pass, and tries again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import psycopg

@@ -5,8 +5,6 @@ any index. One index on a column that the claim writes makes each claim pay for 
 guide's table: 700 events per second instead of 40,000). A unique one is never touched.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import psycopg
@@ -47,7 +45,6 @@ _FIND = """
 
 
 def find_slow(conn: psycopg.Connection) -> list[SlowIndex]:
-    """The indexes of the events table that use a column that a claim writes."""
     rows = conn.execute(_FIND, (list(CLAIM_WRITES),)).fetchall()
     return [SlowIndex(name, schema, tuple(columns), kept) for name, schema, columns, kept in rows]
 
@@ -106,10 +103,6 @@ def applied(conn: psycopg.Connection) -> tuple[Applied, ...]:
         " from search_outbox_migrations order by number nulls last, applied_at"
     ).fetchall()
     return tuple(Applied(*row) for row in rows)
-
-
-def was_adopted(conn: psycopg.Connection) -> bool:
-    return any(row.mode == "adopted" for row in applied(conn))
 
 
 def read_status(conn: psycopg.Connection) -> SchemaStatus:

@@ -99,7 +99,7 @@ def test_under_pause_an_outage_spends_nothing_and_stops_all_claims_until_a_probe
     memory.produce(2_000)
     memory.sink.away = memory.sink.probed = AWAY
     memory.steps(60)
-    assert memory.gate.snapshot() == {EVERYTHING: "connect"}
+    assert memory.gate.paused_targets() == {EVERYTHING}
     assert {row.attempts for row in memory.queue.rows.values()} == {0}
     memory.sink.away = memory.sink.probed = None
     memory.steps(10)
@@ -115,7 +115,7 @@ def test_a_systemic_refusal_pauses_the_target_gives_all_back_and_resumes_without
     memory.produce(2_000)
     memory.sink.systemic = memory.sink.probed = BLOCKED
     memory.steps(60)
-    assert memory.gate.snapshot() == {INDEX: "es_blocked"}
+    assert memory.gate.paused_targets() == {INDEX}
     assert {row.attempts for row in memory.queue.rows.values()} == {0}
     memory.sink.systemic = memory.sink.probed = None
     memory.steps(10)

@@ -230,7 +230,7 @@ def test_a_block_in_mid_batch_pauses_its_target_and_sends_no_more_to_it() -> Non
     assert report.systemic
     assert memory.status(*ids) == ["done", "pending", "pending", "done"]
     assert [action.index for request in memory.sink.sent for action in request] == ["open", "shut", "open"]
-    assert memory.worker.gate.snapshot() == {"shut": "es_blocked"}
+    assert memory.worker.gate.paused_targets() == {"shut"}
 
 
 def test_a_settle_is_repeated_while_the_database_is_down_and_its_lost_reply_loses_nothing(memory: Memory) -> None:

@@ -1,7 +1,5 @@
 """`manage.py outbox COMMAND ...`: the command `outbox`, with its settings from Django's."""
 
-from __future__ import annotations
-
 import os
 import sys
 from argparse import REMAINDER
