@@ -97,13 +97,6 @@ def test_values_that_contradict_each_other_are_reported(environ: dict[str, str],
     assert problem.variable == variable
 
 
-def test_a_region_without_botocore_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox.config.settings.find_spec", lambda _: None)
-    (problem,) = problems(ELASTIC_AWS_REGION="eu-central-1")
-    assert problem.variable == "ELASTIC_AWS_REGION"
-    assert "pip install 'outbox-projector[aws]'" in problem.remedy
-
-
 def test_a_missing_database_is_one_problem_with_a_remedy() -> None:
     (problem,) = problems_of({})
     assert problem.variable == "DATABASE_URL"
@@ -114,11 +107,6 @@ def test_all_problems_are_reported_together() -> None:
     """But for a rule between two values of which one is wrong already."""
     wrong = {name: value for name, value, _ in WRONG_ALONE if name != "OUTBOX_HEARTBEAT_SECONDS"}
     assert {problem.variable for problem in problems(**wrong, OUTBOX_BACH_SIZE="1")} == {*wrong, "OUTBOX_BACH_SIZE"}
-
-
-def test_a_rule_between_two_values_is_silent_while_one_of_them_is_wrong() -> None:
-    (problem,) = problems(OUTBOX_LEASE_SECONDS="ten", OUTBOX_HEARTBEAT_SECONDS="100")
-    assert problem.variable == "OUTBOX_LEASE_SECONDS"
 
 
 @pytest.mark.parametrize(

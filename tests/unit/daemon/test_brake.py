@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.brake import MOST_FAILURES, MOST_FINGERPRINTS, WINDOW_SECONDS, Brake
+from outbox.daemon.brake import MOST_FAILURES, WINDOW_SECONDS, Brake
 from outbox.daemon.view_trust import LOOKUPS, Lookups
 from outbox.facts import BrakeOff, BrakeOn, Fact
 from outbox.policy.outcome import Failure, Reason
@@ -61,15 +61,6 @@ def test_the_brake_is_off_when_nothing_was_held_for_a_hold_and_a_window() -> Non
     held.brake.let_fail(frozenset())
     held.brake.let_fail(frozenset())
     assert held.facts[1:] == [BrakeOff("a", 3)]
-
-
-def test_memory_is_bounded_and_never_by_forgetting_what_is_braked_now() -> None:
-    held = BrakeBench()
-    held.admits("flood", 51)
-    assert all(held.admits(str(number)) for number in range(2 * MOST_FINGERPRINTS))
-    assert len(held.brake._tracks) == MOST_FINGERPRINTS
-    held.clock.passes(1.0)
-    assert not held.admits("flood")
 
 
 class Half:

@@ -53,29 +53,6 @@ def test_suspects_hold_up_at_most_every_other_batch_of_one_lane() -> None:
     assert [taken(worker, lane=1) for _ in range(3)] == ["article"] * 3
 
 
-def test_lanes_begin_at_different_types_and_take_turns() -> None:
-    worker, events = a_worker(by_type("a", "b"))
-    for name in "ab":
-        for _ in range(100):
-            events.queue.produce("x", entity_type=name)
-    assert [taken(worker, lane=1) for _ in range(4)] == ["b", "a", "b", "a"]
-    assert [taken(worker, lane=0) for _ in range(4)] == ["a", "b", "a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "expected"),
-    [
-        ({"only": frozenset("a")}, ["a"]),
-        ({"never": frozenset("a")}, ["b", "c"]),
-        ({"stopped": frozenset("ab")}, ["c"]),
-        ({}, ["a", "b", "c"]),
-    ],
-    ids=["only these", "all but these", "stopped by an operator", "all"],
-)
-def test_a_process_claims_the_types_that_it_is_for(chosen: dict[str, frozenset[str]], expected: list[str]) -> None:
-    assert by_type("a", "b", "c", **chosen).claimable(frozenset()) == expected
-
-
 def test_a_paused_target_stops_its_types_and_no_others() -> None:
     worker, events = a_worker(by_type("a", "b", index_of=str))
     for name in "ab":

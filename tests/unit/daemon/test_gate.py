@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from outbox.daemon.gate import PauseGate
-from outbox.facts import Fact, OperatorPaused, OperatorResumed, SinkPaused
+from outbox.facts import Fact, OperatorPaused, OperatorResumed
 from outbox.policy.outcome import Failure, Reason
 from outbox.ports import ControlRow
 from tests.fixtures.events import Time
@@ -25,13 +25,6 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_pause_is_said_once_and_again_only_with_a_new_cause(bench: Bench) -> None:
-    for cause in ("es_blocked", "es_blocked", "es_auth"):
-        bench.gate.pause("articles", cause, "why")
-    assert bench.facts == [SinkPaused("articles", "es_blocked", "why"), SinkPaused("articles", "es_auth", "why")]
-    assert bench.gate.snapshot() == {"articles": "es_auth"}
-
-
 def test_probes_are_at_most_five_seconds_apart_however_long_it_takes(bench: Bench) -> None:
     bench.gate.pause("articles", "es_blocked", "")
     times = []
@@ -44,15 +37,6 @@ def test_probes_are_at_most_five_seconds_apart_however_long_it_takes(bench: Benc
     assert times[0] <= 1_000.6
     assert max(gaps) <= 5.1
     assert len(times) <= 35
-
-
-def test_only_one_lane_at_a_time_tries_a_target(bench: Bench) -> None:
-    bench.gate.pause("articles", "es_blocked", "")
-    bench.clock.passes(1)
-    assert bench.gate.due_probe() == "articles"
-    assert bench.gate.due_probe() is None
-    bench.gate.give_up_probe("articles")
-    assert bench.gate.due_probe() == "articles"
 
 
 def pause(scope: str, by: str, reason: str) -> ControlRow:

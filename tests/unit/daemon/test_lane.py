@@ -8,17 +8,16 @@ from uuid import UUID
 import pytest
 
 from outbox import fast_path
-from outbox.daemon import brake
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
 from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS, wake_one
-from outbox.errors import DatabaseAway, DatabaseDown, LockHeld, NotPermitted
-from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
+from outbox.errors import DatabaseAway, DatabaseDown, LockHeld
+from outbox.facts import NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import BulkAction, ClaimOrder, NewerDelete, Settled, WriteReport
+from outbox.ports import BulkAction, NewerDelete, Settled, WriteReport
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import INDEX, InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -135,26 +134,6 @@ def test_a_probe_that_raises_does_not_keep_the_target_paused_for_ever(memory: Me
     assert memory.statuses() == {"done"}
 
 
-def test_a_database_that_is_down_is_said_once_and_its_return_too(memory: Memory) -> None:
-    memory.produce(1)
-    claim = memory.events.claim
-
-    def down(order: ClaimOrder) -> None:
-        raise DatabaseDown("gone")
-
-    memory.events.claim = down  # type: ignore[method-assign, assignment]
-    rests = []
-    for _ in range(20):
-        rests.append(memory.lane.step())
-        memory.clock.passes(1)
-    assert max(rests) <= 5 * 1.25
-    memory.events.claim = claim  # type: ignore[method-assign]
-    memory.lane.step()
-    found = [type(f) for f in memory.worker.facts if isinstance(f, DatabaseLost | DatabaseBack)]
-    assert found == [DatabaseLost, DatabaseBack]
-    assert memory.statuses() == {"done"}
-
-
 def cut_short(memory: Memory, error: DatabaseDown) -> None:
     """A batch whose lane meets this."""
 
@@ -212,29 +191,6 @@ def two_clocks(memory: Memory) -> None:
     memory.worker.claimer.boot_clock = lambda: memory.clock() - 1_000.0
 
 
-def slow_load(memory: Memory) -> None:
-    """The bodies take longer than half of max processing; the heartbeat keeps the lease meanwhile."""
-
-    def slow(*_: object) -> dict[UUID, NewerDelete]:
-        memory.clock.passes(301)
-        for holding in memory.worker.leases.held():
-            holding.renewed(memory.clock.now)
-        return {}
-
-    memory.events.newer_deletes = slow  # type: ignore[method-assign, assignment]
-
-
-def lease_gone(memory: Memory) -> None:
-    """The heartbeat finds the lease gone before anything is sent."""
-
-    def gone(*_: object) -> dict[UUID, NewerDelete]:
-        for holding in memory.worker.leases.held():
-            holding.lost = True
-        return {}
-
-    memory.events.newer_deletes = gone  # type: ignore[method-assign, assignment]
-
-
 def all_lost(memory: Memory) -> None:
     """Everything is sent, and others have the rows by the time of the settle."""
     memory.events.settle = lambda _, settlements, drawn=None: Settled(0, [id for id, _ in settlements])  # type: ignore
@@ -247,22 +203,6 @@ def error(memory: Memory) -> None:
     memory.events.newer_deletes = broken  # type: ignore[method-assign, assignment]
 
 
-def refused_settle(memory: Memory) -> None:
-    """A right that is missing for one statement: the rows come back when their lease runs out."""
-
-    def refuse(*_: object) -> Settled:
-        raise NotPermitted("permission denied for table search_outbox_attempts")
-
-    memory.events.settle = refuse  # type: ignore[method-assign,assignment]
-
-
-def braked_and_short(memory: Memory) -> None:
-    """One event is held back by the brake, the others cannot be sent."""
-    memory.produce(1, op="not-a-real-op")
-    memory.patch.setattr(brake, "MOST_FAILURES", 0)
-    two_clocks(memory)
-
-
 def nothing_prepared(memory: Memory) -> None:
     """A bug that leaves every event out."""
     memory.patch.setattr(fast_path, "sort_out", lambda *_: (Sendable([], [], [], []), []))
@@ -272,15 +212,11 @@ def nothing_prepared(memory: Memory) -> None:
     ("cause", "reason", "detail"),
     [
         (two_clocks, "lease_short", "-940.0 s of its lease of 60 s were left"),
-        (slow_load, "half_spent", "half of its 600 s of processing were over"),
-        (lease_gone, "lease_lost", "the heartbeat found its lease gone"),
         (all_lost, "lease_lost", "all of its rows were taken by others before it was settled"),
-        (braked_and_short, "lease_short", "-940.0 s of its lease of 60 s were left"),
-        (refused_settle, "database", "permission denied for table search_outbox_attempts"),
         (error, "error", "ZeroDivisionError: a bug"),
         (nothing_prepared, "unknown", "nothing of it was sent, and no event of it got a verdict"),
     ],
-    ids=["two clocks", "half spent", "lease gone", "all lost", "braked and short", "settle", "error", "unknown"],
+    ids=["two clocks", "all lost", "error", "unknown"],
 )
 def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
     cause: Callable[[Memory], None], reason: str, detail: str, monkeypatch: pytest.MonkeyPatch
@@ -386,19 +322,3 @@ def test_new_rows_wake_one_lane_and_the_one_that_searches_for_suspects_last(memo
     thread.join(30)
     assert not thread.is_alive()
     assert not was_woken
-
-
-def test_a_lane_that_makes_no_progress_claims_seldom_under_a_flood_of_notices(memory: Memory) -> None:
-    memory.produce(3)
-    two_clocks(memory)
-    stop = threading.Event()
-    lane = threading.Thread(target=memory.lane.run, args=[stop.is_set])
-    lane.start()
-    for _ in range(100):
-        memory.lane.notice()
-        time.sleep(0.002)
-    stop.set()
-    memory.lane.wake.set()
-    lane.join(30)
-    assert not lane.is_alive(), "a stop ends the pause"
-    assert 1 <= len(memory.worker.of(NoProgress)) <= 2, "half a second at least between two"

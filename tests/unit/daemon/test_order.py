@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.daemon.batch import TRUSTED_SECONDS, Batch, Bodies, Verdicts, known_since
-from outbox.daemon.claiming import Floor, Orders
+from outbox.daemon.claiming import Orders
 from outbox.daemon.lease import Holding
 from outbox.policy.event import Event
 from outbox.ports import Claimed, ClaimOrder
@@ -40,15 +40,6 @@ def test_the_floor_follows_the_claims_and_only_the_timer_goes_back_to_nothing() 
     assert orders.fresh(2).floor == 11
     clock.passes(0.2)
     assert [orders.fresh(2).floor for _ in range(3)] == [0, 11, 11], "one lane of the process, not all of them"
-
-
-def test_the_claim_from_nothing_comes_less_often_while_it_is_slow() -> None:
-    floor = Floor(value=100)
-    for _ in range(5):
-        floor.advance(0, [100], 0.06)
-    assert floor.interval == 10.0
-    floor.advance(0, [100], 0.01)
-    assert floor.interval == 2.0
 
 
 def test_a_seq_that_a_producer_wrote_itself_does_not_lift_the_floor_over_all_others() -> None:
@@ -115,15 +106,3 @@ def test_so_is_what_is_older_than_half_of_what_elasticsearch_remembers_by_defaul
     clock.passes(waited)
     age = clock() - (claimed_at - max(ages))
     assert batch.too_old(drawn=False) == (age > TRUSTED_SECONDS)
-
-
-def test_a_check_without_a_newer_delete_makes_it_young_again_unless_it_was_tried_before() -> None:
-    clock = Time()
-    for values, trusted in (({"age_seconds": 60.0}, True), ({"attempts": 2}, False)):
-        events = [an_event(1, **values)]
-        batch = a_batch(events, clock, known_since(events, clock()))
-        assert batch.too_old(drawn=False)
-        batch.checked(clock())
-        assert batch.too_old(drawn=False) is not trusted
-        clock.passes(TRUSTED_SECONDS + 1)
-        assert batch.too_old(drawn=False)

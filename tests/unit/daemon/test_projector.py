@@ -140,39 +140,7 @@ def test_a_row_that_can_never_be_sent_never_reaches_the_wire_and_its_neighbours_
     assert failed.failure.error == "ValueError: Unknown outbox op: 'not-a-real-op'"
 
 
-@pytest.mark.parametrize(
-    ("portion_bytes", "sizes", "sent"),
-    [(10_000, [2_800] * 10, [3, 3, 3, 1]), (100_000, [10, 300_000, 20], [1, 1, 1])],
-    ids=["as many as fit", "a larger one alone"],
-)
-def test_bodies_go_out_in_portions_that_fit(
-    memory: Memory, portion_bytes: int, sizes: list[int], sent: list[int]
-) -> None:
-    memory.worker.projector.portion_bytes = portion_bytes
-    for number, size in enumerate(sizes):
-        memory.produce(str(number), payload=b'{"t":"' + b"x" * size + b'"}')
-    memory.run()
-    assert [len(request) for request in memory.sink.sent] == sent
-    assert memory.worker.last.done == len(sizes)
-
-
 # Time
-
-
-def test_nothing_is_sent_with_less_than_a_second_and_a_half_of_lease_left() -> None:
-    memory = Memory()
-    id = memory.produce(age_seconds=60)  # so it asks for newer deletes before it sends
-    claimed = memory.worker.claim()
-    prepare = memory.worker.projector.store.newer_deletes
-
-    def slow(token: UUID, ids: Sequence[UUID]) -> object:
-        memory.worker.clock.passes(58.6)
-        return prepare(token, ids)
-
-    memory.events.newer_deletes = slow  # type: ignore[assignment, method-assign]
-    memory.worker.projector.project(claimed, 0)
-    assert memory.sink.sent == []
-    assert (memory.row(id).status, memory.row(id).attempts) == ("pending", 0)
 
 
 def test_a_batch_past_half_of_max_processing_gives_back_what_it_has_not_sent(memory: Memory) -> None:
@@ -278,16 +246,6 @@ def test_a_row_that_has_used_up_its_attempts_fails_without_the_brake() -> None:
     assert memory.worker.last.failed == 80
 
 
-# Versions ahead
-
-
-def test_a_version_that_no_event_of_the_batch_knows_is_kept_for_a_check(memory: Memory) -> None:
-    memory.produce("a", event_version=5)
-    memory.sink.documents[("articles", "article:a")] = (99, b"{}")
-    memory.run()
-    assert [(event.entity_id, current) for event, current in memory.worker.projector.higher.ahead] == [("a", 99)]
-
-
 # A plain batch
 
 ANSWERS = st.sampled_from([WRITTEN, REFUSED, BUSY, BLOCKED, Stale(7)])
@@ -313,17 +271,6 @@ def test_a_plain_batch_fares_as_one_that_is_checked_event_by_event(
     shapes: list[tuple[int, str, bool]], answers: list[Outcome]
 ) -> None:
     assert outcome_of(60.0, shapes, answers) == outcome_of(0.0, shapes, answers)
-
-
-def test_a_plain_batch_that_grew_late_on_its_way_is_checked_for_newer_deletes() -> None:
-    """Half a minute between the claim and the answer: a newer delete may have been done, and forgotten, meanwhile."""
-    memory = Memory()
-    memory.produce("1")
-    asked: list[object] = []
-    memory.sink.before = lambda: memory.worker.clock.passes(31)
-    memory.events.newer_deletes = lambda *named: asked.append(named) or {}  # type: ignore
-    memory.run()
-    assert len(asked) == 1
 
 
 def test_the_second_check_for_newer_deletes_outlives_dead_connections() -> None:

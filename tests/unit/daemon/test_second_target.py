@@ -8,12 +8,10 @@ import pytest
 
 from outbox.errors import DatabaseDown, NothingSent
 from outbox.facts import Fact, Warned
-from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
-from outbox.policy.settle import RetryLater, RetryPolicy, settle
 from outbox.ports import BulkAction, Mirroring, Refusal, WriteReport
 from outbox.reindex.second_target import MOST_REFUSALS, PATIENCE_SECONDS, STALE_SECONDS, SecondTarget, StreamTarget
-from tests.fixtures.events import Time, an_event
+from tests.fixtures.events import Time
 from tests.fixtures.sinks import MemorySink
 
 OLD, NEW = "articles", "articles-v2"
@@ -151,15 +149,6 @@ def test_a_loss_that_could_not_be_recorded_makes_the_event_wait(bench: Bench) ->
     assert outcome.reason is Reason.UNKNOWN
 
 
-def test_no_event_fails_by_a_second_index_however_often_it_was_tried() -> None:
-    retry = RetryPolicy(3, Backoff(1.0, 300.0))
-    tried = an_event(attempts=9)
-    from dataclasses import replace
-
-    assert isinstance(settle(tried, replace(BUSY, second=True), retry, lambda: 0.5), RetryLater)
-    assert not isinstance(settle(tried, BUSY, retry, lambda: 0.5), RetryLater)
-
-
 def test_a_second_index_that_takes_nothing_for_a_minute_ends_the_rebuild(bench: Bench) -> None:
     bench.mirror()
     bench.refuse_in(NEW, BUSY)
@@ -180,13 +169,6 @@ def test_knowledge_that_grew_stale_is_asked_for_before_anything_is_sent(bench: B
     bench.write(2)
     assert bench.has(NEW)
     assert bench.rebuilds.confirmed == [3]
-
-
-def test_nothing_is_sent_while_nobody_can_say_whether_an_index_is_rebuilt(bench: Bench) -> None:
-    bench.rebuilds.away = True
-    with pytest.raises(NothingSent):
-        bench.report()
-    assert not bench.has(OLD)
 
 
 def test_what_is_mirrored_is_known_before_it_is_confirmed(bench: Bench) -> None:

@@ -50,10 +50,3 @@ def test_a_step_that_is_done_is_not_taken_again_and_the_next_one_is_not_kept_wai
     assert start.begin()
     assert start.done == [0, 1, 2]
     assert start.stop.waited == [0.1, 0.2, 0.4, 0.1]
-
-
-def test_a_stop_ends_the_wait() -> None:
-    start = Steps([DatabaseDown("refused")])
-    start.stop.set()
-    assert not start.begin()
-    assert start.done == []

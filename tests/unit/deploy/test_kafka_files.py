@@ -23,7 +23,6 @@ KUBERNETES = DEPLOY / "kubernetes"
 KAFKA = KUBERNETES / "components" / "kafka"
 BUILT = build(KUBERNETES / "overlays" / "kafka")
 CONFIG = next(resource["data"] for resource in BUILT if resource["kind"] == "ConfigMap")
-UNIT = DEPLOY / "systemd" / "kafka" / "outbox-connect.service"
 
 
 @pytest.mark.parametrize("name", NEW)
@@ -34,21 +33,6 @@ def test_a_service_is_pinned_checked_and_open_on_loopback_only(name: str) -> Non
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     for source in (volume.partition(":")[0] for volume in service.get("volumes", [])):
         assert (ROOT / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
-
-
-@pytest.mark.parametrize("name", ["projector", "console"])
-def test_what_reads_from_kafka_sets_names_that_there_are(name: str) -> None:
-    given = SERVICES[name]["environment"]
-    assert set(given) <= set(known_names())
-    assert (given["OUTBOX_SOURCE"], given["KAFKA_TOPIC"]) == ("kafka", TOPIC)
-    port = given["KAFKA_BOOTSTRAP_SERVERS"].removeprefix("kafka")
-    assert f"CONTAINERS://{port}" in SERVICES["kafka"]["environment"]["KAFKA_LISTENERS"]
-
-
-def test_producers_write_to_the_log_that_debezium_may_read() -> None:
-    assert SERVICES["migrate"]["command"] == ["migrate", "--log"]
-    assert "wal_level=logical" in SERVICES["db"]["command"]
-    assert set(BELOW["db"]["command"]) <= set(SERVICES["db"]["command"])
 
 
 def test_the_connectors_file_is_what_the_program_prints() -> None:
@@ -118,6 +102,3 @@ def test_keda_asks_for_the_group_and_topic_that_the_pods_read_as_a_user_of_its_o
     assert {each["key"] for each in refs} == set(secret["stringData"])
     others = [each["stringData"]["kafka_password"] for each in read_all_yaml(KAFKA / "secret.example.yaml")]
     assert secret["stringData"]["kafka_password"] not in others
-
-
-# systemd

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outbox.errors import DatabaseDown, NotStored
 from outbox.facts import LeaseLost
-from outbox.kafka.events import SourceTime, StreamEvents
+from outbox.kafka.events import StreamEvents
 from outbox.kafka.partitions import LONGEST_REST_SECONDS, Partitions, Start
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, UPSERT, Event
@@ -250,22 +250,6 @@ def test_newer_deletes_are_asked_for_again_when_postgresql_did_not_answer_at_fir
     assert bench.ids() == set()
 
 
-def test_a_partition_whose_exception_cannot_be_stored_rests_longer_each_time() -> None:
-    bench = Bench()
-    bench.records.away = True
-    bench.refuse("bad")
-    bench.arrive(a_record(0, "bad"))
-    waits = []
-    for _ in range(6):
-        with pytest.raises((NotStored, DatabaseDown)):
-            bench.worker.lane._advance()
-        (partition,) = bench.partitions.all()
-        waits.append(partition.rest_until - bench.clock())
-        assert bench.worker.claim().events == ()
-        bench.clock.passes(waits[-1])
-    assert waits == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
-
-
 @pytest.mark.parametrize("ahead_seconds", [-40, 1, 3600, 10 * 365 * 86_400])
 def test_an_old_upsert_and_one_of_a_clock_that_is_ahead_are_checked_against_newer_deletes(ahead_seconds: int) -> None:
     """It would seem young for as long as its clock is ahead."""
@@ -336,15 +320,6 @@ def test_a_revoked_partition_is_neither_stored_nor_closed_and_its_records_are_sa
     assert lost.count == 2
 
 
-def test_a_batch_that_ends_in_an_error_becomes_rows_that_are_claimed_apart() -> None:
-    bench = Bench()
-    bench.arrive(a_record(0, "a"), a_record(1, "b"))
-    claimed = bench.worker.claim()
-    taken = bench.store.abandon(claimed.token, [e.id for e in claimed.events], "ValueError while it was worked on")
-    assert (taken.rows, bench.stored(), bench.committable()) == (2, ["0:0", "0:1"], 2)
-    assert [row.settlement for row in bench.records.rows.values()] == [None, None]
-
-
 def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:
     """A connector that was restarted sends it again; a verdict goes by the event's id."""
     bench = Bench()
@@ -365,14 +340,6 @@ def test_a_refresh_of_another_database_fails_and_deletes_nothing() -> None:
     assert (bench.stored(), bench.committable(), bench.ids()) == (["0:0"], 3, {"1", "2"})
     (row,) = bench.records.rows.values()
     assert row.event.op == UNREADABLE + "a refresh of another database"
-
-
-def test_tombstones_of_compaction_pass_without_work() -> None:
-    bench = Bench()
-    bench.arrive(MadeRecord(0, b"article:1", None), MadeRecord(4, b"article:2", None))
-    assert bench.worker.run() is None
-    assert (bench.committable(), bench.stored()) == (5, [])
-    assert (bench.partitions.take_empty(), bench.partitions.take_empty()) == (2, 0)
 
 
 def test_records_of_a_paused_entity_type_rest_in_the_topic_and_other_partitions_go_on() -> None:
@@ -432,19 +399,6 @@ def test_the_first_batch_of_a_suspect_partition_becomes_rows_unsent_and_the_next
     assert (bench.ids(), bench.committable()) == ({"c"}, 3)
 
 
-def test_the_end_of_a_partition_counts_only_when_all_that_was_read_is_settled() -> None:
-    bench = Bench()
-    bench.arrive(a_record(0, "a"), a_record(1, "b"))
-    bench.partitions.at_end(0, 3)  # a marker behind the records
-    (partition,) = bench.partitions.all()
-    assert partition.settled() == 0
-    claimed = bench.worker.claim(1)
-    bench.worker.projector.project(claimed, 0)
-    assert partition.settled() == 1
-    bench.worker.run()
-    assert bench.partitions.commits() == {0: 3}
-
-
 def test_more_than_the_span_is_not_handed_out_above_a_record_that_stays() -> None:
     """So that the next owner knows what may have been sent before."""
     bench = Bench(batch_size=10)
@@ -498,18 +452,6 @@ def test_no_offset_may_be_committed_below_which_a_record_is_neither_answered_nor
         stored = {row.event.entity_id for row in bench.records.rows.values()}
         for n, op in list(enumerate(ops))[:committed]:
             assert str(n) in stored or (op == UPSERT and str(n) in answered), (n, op, committed)
-
-
-def test_the_databases_clock_goes_on_while_it_is_down_and_is_not_the_machines() -> None:
-    records, clock = MemoryRecords(), Time()
-    time = SourceTime(records.now, clock)
-    time.tend()
-    assert time.now() == NOW
-    clock.passes(3600)
-    records.away = True
-    with pytest.raises(DatabaseDown):
-        time.tend()
-    assert time.now() == NOW + 3600
 
 
 def test_a_lookup_waits_for_its_transaction_and_what_brings_its_payload_does_not() -> None:

@@ -13,7 +13,7 @@ from outbox.config import KafkaSettings
 from outbox.facts import Beat, CommitRefused, Fact, PartitionsAssigned, PartitionsRevoked, StreamFault
 from outbox.kafka import consumer as reading
 from outbox.kafka import membership
-from outbox.kafka.consumer import MOST_CLOSING, StreamReader
+from outbox.kafka.consumer import StreamReader
 from outbox.kafka.partitions import Partitions
 from outbox.policy.backoff import Backoff
 from tests.fixtures.records import TOPIC, a_record
@@ -198,31 +198,6 @@ def test_what_a_consumer_calls_back_after_it_was_left_touches_nothing(bench: Ben
     assert (len(bench.of(PartitionsRevoked)), len(bench.of(PartitionsAssigned))) == facts
     second.on_commit(None, asked)
     assert (partition.committed, partition.asked) == (3, None)
-
-
-def test_no_commit_is_waited_for(bench: Bench) -> None:
-    first = bench.client(0)
-    bench.assign(first)
-    bench.settle(0)
-    first.next.append(lambda: first.on["on_revoke"](first, ONE))
-    eventually(lambda: bench.of(PartitionsRevoked))
-    bench.assign(first)
-    bench.settle(0, 1)
-    bench.fail(first)
-    bench.client(1)
-    assert first.commits
-    assert all(each["asynchronous"] for each in first.commits)
-
-
-def test_where_too_many_cannot_be_closed_no_more_are_made_and_the_beat_ends(bench: Bench) -> None:
-    for number in range(MOST_CLOSING):
-        bench.fail(bench.client(number))
-    eventually(lambda: len(bench.reader._closing) == MOST_CLOSING, what="all are closing")
-    beats = len(bench.of(Beat))
-    time.sleep(0.5)  # longer than the longest wait before another consumer
-    assert (len(bench.clients), len(bench.of(Beat))) == (MOST_CLOSING, beats)
-    bench.clients[1].may_close.set()
-    bench.client(MOST_CLOSING)
 
 
 def test_what_the_client_raises_in_a_callback_is_raised_after_the_poll_as_an_exception() -> None:

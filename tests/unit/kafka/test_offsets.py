@@ -1,15 +1,14 @@
 """Kafka's offsets where people read them: the status, waiting until it is caught up, the doctor."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
-from outbox.errors import DatabaseDown, StreamDown
-from outbox.facts import SlotSample
+from outbox.errors import StreamDown
 from outbox.kafka.findings import StreamExam
-from outbox.ops.status import StreamRecords, in_kafka, read_stream, wait_until_caught_up
+from outbox.ops.status import StreamRecords, wait_until_caught_up
 from outbox.ports import Finding, GroupReader, Level, PartitionOffsets, RecordSeen, TopicAbout
 
 
@@ -51,49 +50,6 @@ class FakeOffsets:
 
 def places(*each: tuple[int, int, int | None]) -> list[PartitionOffsets]:
     return [PartitionOffsets(number, *rest) for number, rest in enumerate(each)]
-
-
-@pytest.mark.parametrize(
-    ("each", "lag", "said"),
-    [
-        ([(0, 10, 10), (5, 7, 6)], 1, "; 1 record to be read from Kafka"),
-        ([(0, 10, 0), (5, 7, None)], 12, "; 12 records to be read from Kafka"),
-        ([(0, 0, None)], 0, "; nothing waits in Kafka"),
-        ([(8, 10, 3)], 7, "; a gap in Kafka's partition 0: what is to be read next is gone (docs/kafka.md)"),
-        ([(0, 2, 900)], 0, "; a gap in Kafka's partition 0: what is to be read next is gone (docs/kafka.md)"),
-    ],
-)
-def test_the_status_says_what_waits_and_what_is_gone(
-    each: list[tuple[int, int, int | None]], lag: int, said: str
-) -> None:
-    found = read_stream(FakeOffsets(places(*each)))
-    assert (found.lag, in_kafka(found)) == (lag, said)
-    assert found.as_json()["partitions"][0]["lag"] == found.partitions[0].lag
-
-
-def test_a_broker_that_does_not_answer_hides_nothing_of_the_rest() -> None:
-    found = read_stream(FakeOffsets(down="no broker"))
-    assert (found.error, in_kafka(found)) == ("no broker", "; Kafka does not answer: no broker")
-    assert in_kafka(None) == ""
-
-
-def test_a_connector_that_is_stopped_is_said_although_nothing_waits_in_the_topic() -> None:
-    stopped = SlotSample(active=False, kept_bytes=5_000_000, unread_bytes=4_000_000, safe_bytes=None)
-    found = read_stream(FakeOffsets(places((0, 10, 10))), stopped)
-    assert in_kafka(found) == "; no connector reads the event log (`outbox doctor`); nothing waits in Kafka"
-    assert found.as_json()["slot"] == {
-        "active": False,
-        "kept_bytes": 5_000_000,
-        "unread_bytes": 4_000_000,
-        "safe_bytes": None,
-    }
-    assert in_kafka(read_stream(FakeOffsets(places((0, 10, 10))))) == "; nothing waits in Kafka"
-
-
-def test_a_partition_that_rests_is_said_with_its_reason() -> None:
-    rests = replace(read_stream(FakeOffsets(places((0, 10, 4)))), resting={0: "too much is open"})
-    assert in_kafka(rests) == "; 6 records to be read from Kafka; partition 0 rests: too much is open"
-    assert rests.as_json()["resting"] == {"0": "too much is open"}
 
 
 def test_waiting_counts_the_records_that_were_there_at_first() -> None:
@@ -138,18 +94,6 @@ def test_the_doctor_finds_nothing_wrong_with_workers_and_records_that_are_ours()
     records = [a_record(origin="a"), a_record(version=1000, origin="a"), other]
     found = levels(FakeOffsets(TWO, records=records, members=[reader("w-1"), reader("w-2")], old={0: 60.0}))
     assert found == {"kafka": Level.OK, "group": Level.OK, "records": Level.OK}
-
-
-def test_a_database_that_is_down_hides_only_what_needs_it() -> None:
-    def down() -> set[str]:
-        raise DatabaseDown("refused")
-
-    exam = StreamExam(cast(Any, FakeOffsets(TWO, records=[a_record()])), down, lambda: 1000)
-    assert {each.name: each.level for each in exam.examine()} == {
-        "kafka": Level.OK,
-        "group": Level.UNKNOWN,
-        "records": Level.OK,
-    }
 
 
 @pytest.mark.parametrize(

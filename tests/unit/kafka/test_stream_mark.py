@@ -1,6 +1,5 @@
 """With Kafka nothing is judged before the records that may have made a doubt are settled, and nobody waits for ever."""
 
-import re
 from collections.abc import Sequence
 from itertools import count
 from types import SimpleNamespace
@@ -18,7 +17,6 @@ from outbox.reindex.comparison import Comparison
 from outbox.reindex.document_pairs import DocumentPairs
 from outbox.reindex.mismatches import WAITS_SECONDS, Mismatch, Recheck
 from outbox.reindex.pacing import JobPace
-from outbox.reindex.rebuild_steps import Choices, RebuildSteps
 from outbox.store.event_log import PostgresCapture
 from tests.fixtures.events import Time
 from tests.unit.ops.test_rechecks import KEY, SAME, WRONG, Bench
@@ -49,16 +47,6 @@ def mark_of(offsets: Moving, patience: float = 0.05) -> StreamMark:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "CHECK_SECONDS", 0.001)
-
-
-def test_it_waits_for_what_was_there_and_not_for_what_comes_later() -> None:
-    told: list[str] = []
-    mark = mark_of(Moving(10, 4), patience=5.0)
-    assert mark.passed(told.append)
-    left = [int(re.findall(r"\d+", remark)[0]) for remark in told]
-    assert left == sorted(left, reverse=True)
-    assert left[0] < 10
-    assert mark.late == ""
 
 
 @pytest.mark.parametrize(
@@ -120,11 +108,3 @@ def compared(mark: StreamMark) -> tuple[DriftReport, list[str]]:
     comparing.doubts.add(Mismatch("i", "article:1", KEY, ("a",), clock()))
     comparing.doubts.drain()
     return report, remarks
-
-
-def test_a_rebuild_is_not_swapped_on_what_could_not_be_judged() -> None:
-    steps = cast(RebuildSteps, SimpleNamespace(choices=Choices()))
-    found = cast(Any, SimpleNamespace(report=DriftReport(in_flux=3)))
-    assert RebuildSteps._acceptable(steps, found), "what waits in the table is written to both indexes"
-    found.report.unjudged = 1
-    assert not RebuildSteps._acceptable(steps, found)

@@ -11,13 +11,10 @@ from labs.experiment import Experiment
 from labs.invariants import (
     EVERYWHERE,
     LEGAL,
-    converged,
-    legal_steps,
-    one_holder,
 )
 from labs.verdict import FAIL, INCONCLUSIVE, PASS, judge
 from outbox.policy.event import TRANSITIONS
-from tests.unit.labs.made_record import made_record, row, step
+from tests.unit.labs.made_record import made_record, row
 
 
 def experiment(**more: Any) -> Experiment:
@@ -70,12 +67,6 @@ def test_a_run_that_was_cut_short_is_judged_by_nothing_else(tmp_path: Path, kind
     assert (judge(record, experiment()).result, judge(record, experiment()).findings) == (INCONCLUSIVE, [])
 
 
-@pytest.mark.parametrize("kind", ["worker_died", "late"])
-def test_a_daemon_that_died_or_a_recovery_that_never_came_is_a_failure(tmp_path: Path, kind: str) -> None:
-    record = made_record(tmp_path, problems=[{"kind": kind, "phase": "recovery", "message": "it ended"}])
-    assert judge(record, experiment()).result == FAIL
-
-
 def test_an_expected_alert_that_did_not_fire_is_a_failure_where_someone_watched(tmp_path: Path) -> None:
     missing = experiment(expected_alerts=("OutboxDown",))
     assert judge(made_record(tmp_path), missing).result == FAIL
@@ -83,36 +74,6 @@ def test_an_expected_alert_that_did_not_fire_is_a_failure_where_someone_watched(
     assert judge(made_record(tmp_path), fired).result == PASS
     nobody = {"speed": 60.0, "spans": {}, "why_not": "no Prometheus"}
     assert judge(made_record(tmp_path, alerts=nobody), missing).result == PASS
-
-
-def test_a_document_of_an_older_version_is_no_convergence(tmp_path: Path) -> None:
-    old = [{"_id": "block:e1", "found": True, "version": 0, "digest": "d"}, {"_id": "block:e2", "found": False}]
-    found = converged(made_record(tmp_path, documents=old))
-    assert (found.ok, found.observed, found.event) == (False, "2 documents compared, 2 differ", "e1")
-
-
-def test_a_step_that_the_state_machine_does_not_know_is_found(tmp_path: Path) -> None:
-    assert not legal_steps(made_record(tmp_path, steps=[step("e1", "done", "processing")])).ok
-
-
-def holding(*steps: dict[str, Any], folder: Path) -> tuple[bool, str | None]:
-    found = one_holder(made_record(folder, steps=steps))
-    return found.ok, found.event
-
-
-def test_a_settle_by_another_worker_is_found(tmp_path: Path) -> None:
-    claim = step("e1", "pending", "processing", owner="w2")
-    settle = step("e1", "processing", "done", 3, owner="w2")
-    assert holding(claim, settle | {"who": "w1"}, folder=tmp_path) == (False, "e1")
-    assert holding(claim, settle | {"who": None}, folder=tmp_path) == (False, "e1")
-    assert holding(claim, settle, folder=tmp_path) == (True, None)
-
-
-@pytest.mark.parametrize("by", [{"app": "outbox-chores", "who": "w2"}, {"app": "outbox verify", "who": "people"}])
-def test_a_reclaim_before_the_lease_is_over_is_found(by: dict[str, str], tmp_path: Path) -> None:
-    claim, back = step("e1", "pending", "processing"), step("e1", "processing", "pending", 2) | by
-    assert holding(claim, back | {"lease_left": 0.1}, folder=tmp_path)[0] is False
-    assert holding(claim, back | {"lease_left": -0.1}, folder=tmp_path)[0] is True
 
 
 def test_the_legal_steps_are_those_of_the_product_and_the_two_of_prune() -> None:

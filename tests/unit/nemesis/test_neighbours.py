@@ -9,7 +9,7 @@ import pytest
 
 from tests.nemesis import neighbours_judge, report
 from tests.nemesis.neighbours_judge import LEAST_INNOCENTS
-from tests.nemesis.poison import KINDS, Brew
+from tests.nemesis.poison import KINDS
 from tests.nemesis.verdict import judge
 from tests.unit.nemesis.test_judge import ABOUT, history, written
 
@@ -118,23 +118,3 @@ def test_a_poison_that_did_not_bite_shows_nothing(storm: bool, tmp_path: Path) -
     verdict = judged_in(tmp_path, told, rows, storm=storm)
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
     assert verdict.why == "poison red_shard bit 2 times, 3 were needed"
-
-
-def test_a_storm_that_broke_an_invariant_stays_broken_beside_a_good_lane(tmp_path: Path) -> None:
-    about, files = history()
-    files["documents"][0]["version"] = 4
-    found = written(tmp_path, about, files)
-    told, rows = lane()
-    (tmp_path / "neighbours.json").write_text(json.dumps(told))
-    (tmp_path / "innocents.ndjson").write_text("".join(json.dumps(one) + "\n" for one in rows))
-    verdict = judge(found)
-    assert verdict.word == "FAIL"
-    assert "I3" in verdict.why
-
-
-def test_every_kind_of_poison_can_be_made_and_the_same_seed_makes_the_same() -> None:
-    brews = [Brew(1, [("attempts", "integer")], "0", "1") for _ in range(2)]
-    for kind in KINDS.keys() - {"altered_column"}:
-        first, again = (brew.row(kind) for brew in brews)
-        assert first[0].keys() == again[0].keys()
-    assert [brew.row("extreme") for brew in brews[:1]] == [brew.row("extreme") for brew in brews[1:]]

@@ -91,20 +91,6 @@ def test_a_part_that_was_taken_over_is_left_alone_and_the_next_is_taken() -> Non
     assert parts.open == []
 
 
-def test_the_lease_is_renewed_while_a_page_takes_long_and_an_outage_in_between_does_no_harm() -> None:
-    parts, seen = Parts([part(1)]), threading.Event()
-
-    def slow(_: RebuildPart) -> None:
-        for _tries in range(3_000):
-            if parts.renewed >= 3:
-                seen.set()
-                return
-            threading.Event().wait(0.01)
-
-    assert PartWorker(cast(Any, parts), slow, renew_seconds=0.01).run() == 1
-    assert seen.is_set()
-
-
 def test_an_error_crosses_a_process_by_its_name_and_words() -> None:
     def crossed(error: Exception) -> Exception:
         return reported_error(orjson.loads(orjson.dumps(told_error(error))))

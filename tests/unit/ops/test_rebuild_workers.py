@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outbox.reindex.rebuild_steps import HeldByAnother, WorkerBarrier, dead_owner, new_owner
+from outbox.reindex.rebuild_steps import WorkerBarrier, dead_owner, new_owner
 from tests.fixtures.events import Time
 
 
@@ -52,14 +52,6 @@ def test_confirmations_come_first_then_the_batches_of_before() -> None:
     assert len(told) < 10
     assert 1 <= len(reclaimed) < 10
     assert workers.asked.count("renew") >= 2
-
-
-def test_a_lease_that_is_lost_ends_the_waiting() -> None:
-    time = Time()
-    workers: Any = FakeWorkers(late=5, batches=0, ours=False)
-    crew = WorkerBarrier(workers, lambda: None, lambda _: None, time, time.passes)
-    with pytest.raises(HeldByAnother):
-        crew.wait(REBUILD)
 
 
 @pytest.mark.parametrize(

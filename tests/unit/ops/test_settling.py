@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from uuid import uuid4
 
@@ -61,14 +60,6 @@ def watch(table: Table) -> Iterator[SettleWatch]:
     made.close()
 
 
-@pytest.mark.parametrize("state", [Status.DONE, Status.FAILED, Status.DISCARDED])
-def test_a_settled_event_is_answered_at_once(table: Table, watch: SettleWatch, state: Status) -> None:
-    id = uuid4()
-    table.states[id] = state
-    assert watch.wait(id, PATIENCE_SECONDS) is state
-    assert len(table.asked) == 1
-
-
 def test_an_event_is_answered_when_it_is_settled(table: Table, watch: SettleWatch) -> None:
     id = uuid4()
     waiting = watch.submit(id, PATIENCE_SECONDS)  # not even committed
@@ -114,17 +105,6 @@ def test_a_reading_that_fails_is_the_error_of_all_who_wait_then(table: Table, wa
     assert watch.wait(id, PATIENCE_SECONDS) is Status.DONE
 
 
-def test_whoever_leaves_is_no_longer_asked_for(table: Table, watch: SettleWatch) -> None:
-    left, stays = uuid4(), uuid4()
-    waiting, other = watch.submit(left, PATIENCE_SECONDS), watch.submit(stays, PATIENCE_SECONDS)
-    assert waiting.cancel()
-    eventually(lambda: table.asked and table.asked[-1] == {stays}, what="a reading without it")
-    with pytest.raises(CancelledError):
-        waiting.result()
-    table.states[stays] = "done"
-    assert other.result(PATIENCE_SECONDS) is Status.DONE
-
-
 def test_where_settles_notify_it_reads_when_one_does_and_hardly_else(table: Table) -> None:
     bell = Bell()
     watch = SettleWatch(table.statuses, bell.open)
@@ -138,27 +118,5 @@ def test_where_settles_notify_it_reads_when_one_does_and_hardly_else(table: Tabl
     assert len(table.asked) - before <= 1
     table.states[id] = "done"
     bell.rung.set()
-    assert waiting.result(PATIENCE_SECONDS) is Status.DONE
-    watch.close()
-
-
-class Deaf:
-    """An ear that cannot be opened."""
-
-    tried = 0
-
-    @contextmanager
-    def open(self) -> Iterator[Notified]:
-        self.tried += 1
-        raise DatabaseDown("no")
-        yield Bell().notified  # type: ignore[unreachable]
-
-
-def test_an_ear_that_cannot_be_opened_leaves_the_polling(table: Table) -> None:
-    watch = SettleWatch(table.statuses, (deaf := Deaf()).open)
-    id = uuid4()
-    waiting = watch.submit(id, PATIENCE_SECONDS)
-    eventually(lambda: deaf.tried, what="a try")
-    table.states[id] = "done"
     assert waiting.result(PATIENCE_SECONDS) is Status.DONE
     watch.close()

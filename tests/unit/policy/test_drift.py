@@ -11,9 +11,7 @@ from outbox.policy.drift import (
     Key,
     Kind,
     Truth,
-    fields_of,
     judge,
-    seen_of,
 )
 from outbox.reindex.partwise_verify import RESULTS, PartResult
 
@@ -46,31 +44,6 @@ def held(version: int = 5, source: object = None) -> HeldDocument:
 )
 def test_verdicts(truth: Truth, there: HeldDocument | None, expected: Kind | None) -> None:
     assert judge(truth, there) is expected
-
-
-def test_two_checks_are_equal_only_when_both_sides_did_not_change() -> None:
-    first = seen_of(Truth(KEY, BODY, 5), held(4))
-    assert seen_of(Truth(KEY, BODY, 5), held(4)) == first
-    assert seen_of(Truth(KEY, BODY, 6), held(4)) != first
-    assert seen_of(Truth(KEY, '{"title":"z"}', 5), held(4)) != first
-    assert seen_of(Truth(KEY, BODY, 5), held(5)) != first
-    assert seen_of(Truth(KEY, BODY, 5), None) != first
-
-
-def test_fields_are_named_only_where_both_sides_have_a_document() -> None:
-    assert fields_of(Truth(KEY, BODY), held(5, {"title": "y", "n": 1})) == ("n", "title")
-    assert fields_of(Truth(KEY, BODY), None) == ()
-    assert fields_of(Truth(KEY, BODY), held(5, NO_SOURCE)) == ()
-
-
-def test_a_report_counts_all_and_keeps_a_hundred() -> None:
-    report = DriftReport()
-    for n in range(1000):
-        report.found(DriftFinding(Kind.ORPHANED, "i", str(n), KEY, fields=(f"field{n}",)))
-        report.cannot_read(KEY, "why")
-    assert report.drift == 1000
-    assert [len(each) for each in (report.first[Kind.ORPHANED], report.first_unreadable, report.fields)] == [100] * 3
-    assert not report.conclusive
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from outbox.policy.product import (
     OPENSEARCH,
     Product,
     Server,
-    by_header,
-    changed,
     identify,
 )
 
@@ -92,19 +90,6 @@ def test_the_setting_decides_where_nobody_may_ask_and_is_not_believed_against_th
         assert f"ELASTIC_PRODUCT={told}" in found.error
     for status in (401, 503):
         assert isinstance(identify(status, {}, b"", Product.OPENSEARCH), Failure), "a setting is no credential"
-
-
-def test_a_change_names_both_and_pauses() -> None:
-    found = changed(Server(Product.ELASTICSEARCH, "8.14.1"), Server(Product.OPENSEARCH, "2.19.6"))
-    assert found.failure_class is FailureClass.SYSTEMIC
-    assert "OpenSearch 2.19.6 answers" in found.error
-    assert "where Elasticsearch answered before" in found.error
-    assert "restart" in found.error
-
-
-def test_a_reply_without_either_header_says_nothing() -> None:
-    assert by_header({}) is None
-    assert by_header({"x-opensearch-version": "strange"}) == Server(Product.OPENSEARCH)
 
 
 def test_an_index_that_a_write_created_is_not_one_that_a_person_blocked() -> None:

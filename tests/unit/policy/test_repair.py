@@ -68,15 +68,6 @@ def test_nothing_is_written_for_what_is_right_or_unknown(truth: Truth, there: He
     assert refresh(truth, there, gone=truth.text is None) is None
 
 
-def test_routing_comes_from_the_document_else_from_the_event() -> None:
-    assert repair_event(Truth(KEY, BODY, 5, "event"), held(5, routing="shard"), None) == RepairEvent(
-        Kind.DIFFERENT, KEY, "upsert", 5, BODY, "shard"
-    )
-    missing = repair_event(Truth(KEY, BODY, 5, "event"), None, None)
-    assert missing is not None
-    assert missing.routing == "event"
-
-
 @pytest.mark.parametrize(
     ("deletes", "compared", "expected", "refused"),
     [

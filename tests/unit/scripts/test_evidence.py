@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-WHOLE_RUN: dict[str, Callable[..., Any]] = runpy.run_path(str(ROOT / "scripts" / "whole_run.py"))
 EVIDENCE: dict[str, Callable[..., Any]] = runpy.run_path(str(ROOT / "scripts" / "evidence.py"))
 
 

@@ -35,16 +35,6 @@ def test_the_first_reading_is_shared_by_all_who_ask_at_once() -> None:
     assert seen == [1] * 8
 
 
-def test_a_reading_is_kept_as_long_as_it_is_fresh_and_then_read_by_who_asks() -> None:
-    look = Counting(1.0)  # so it comes every ten at most
-    shared = Shared(look, 2.0, look.clock)
-    assert [shared().value, shared().value] == [1, 1]
-    look.clock.passes(9)
-    assert shared().value == 1
-    look.clock.passes(1)
-    assert shared().value == 2
-
-
 def test_an_old_reading_is_shown_with_its_problem_and_a_useless_one_is_not() -> None:
     clock, away = Time(), [False]
 
@@ -63,11 +53,3 @@ def test_an_old_reading_is_shown_with_its_problem_and_a_useless_one_is_not() -> 
     clock.passes(USEFUL_SECONDS)
     with pytest.raises(DatabaseDown):
         shared()
-
-
-def test_after_an_act_the_next_who_asks_sees_it() -> None:
-    look = Counting()
-    shared = Shared(look, 60.0, look.clock)
-    assert [shared().value, shared().value] == [1, 1]
-    shared.forget()
-    assert shared().value == 2
