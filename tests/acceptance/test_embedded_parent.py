@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -76,39 +75,3 @@ def test_killing_the_parent_ends_the_server_without_any_next_start(start_process
     parent = start_parent(start_process, data_dir)
     parent.process.kill()
     eventually(lambda: not servers_in(data_dir), what="the end of PostgreSQL")
-
-
-@pytest.mark.release("it starts servers of its own, most of them twice; two ends of a stack are in the quick run")
-def test_killing_parent_and_supervisor_at_once_still_leaves_nothing(
-    start_process: StartProcess, data_dir: Path
-) -> None:
-    parent = start_parent(start_process, data_dir)
-    family = psutil.Process(parent.process.pid).children()
-    for process in [psutil.Process(parent.process.pid), *family]:
-        process.kill()
-    second = start_parent(start_process, data_dir)
-    assert execute(second.database_url, "select 1") == [(1,)]
-
-
-@pytest.mark.release("it starts servers of its own, most of them twice; two ends of a stack are in the quick run")
-def test_a_next_start_that_comes_before_the_old_servers_are_gone_waits_for_them(
-    start_process: StartProcess, data_dir: Path
-) -> None:
-    first = start_parent(start_process, data_dir)
-    execute(first.database_url, "create table kept as select 42 as n")
-    old = servers_in(data_dir)
-    for process in old:
-        with suppress(psutil.NoSuchProcess):  # a session or a worker of PostgreSQL that has just ended
-            process.suspend()
-    first.process.kill()
-    second = start_parent(start_process, data_dir)
-    assert execute(second.database_url, "select n from kept") == [(42,)]
-    assert not {process.pid for process in old} & {process.pid for process in servers_in(data_dir)}
-
-
-@pytest.mark.release("it starts servers of its own, most of them twice; two ends of a stack are in the quick run")
-def test_two_stacks_at_once_both_work_and_share_nothing(start_process: StartProcess, data_dir: Path) -> None:
-    processes = [start_process([sys.executable, "-c", PARENT, str(data_dir), "http://given"]) for _ in range(2)]
-    one, two = (Parent(process) for process in processes)
-    execute(one.database_url, "create table only_here (n int)")
-    assert execute(two.database_url, "select to_regclass('only_here')") == [(None,)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import stat
 import subprocess
 import sys
@@ -13,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 from psycopg.conninfo import conninfo_to_dict
 
-from outbox.store.attach.installed import attachments
 from tests.fixtures.processes import ROOT, StartProcess, clean_environment
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -110,66 +107,3 @@ def test_a_change_by_http_is_found_by_a_search(
         sent("DELETE", f"/articles/{id}")
         eventually(lambda: not found("boats") and not found("pillow"), what="that it is gone")
         assert [hit["id"] for hit in found("maps")] == [f"article:{other}"]
-
-
-def no_triggers(connection: psycopg.Connection[Any]) -> bool:
-    functions = "select count(*) from pg_proc where proname like 'search\\_outbox\\_capture%'"
-    return (attachments(connection), connection.execute(functions).fetchone()) == ([], (0,))
-
-
-@pytest.mark.release("half a minute of Django; test_django_app.py has its migrations in a quick one")
-@pytest.mark.slow
-def test_django_changes_that_send_no_signal_are_found_and_migrate_zero_removes_the_triggers(
-    start_process: StartProcess, environment: dict[str, str], es: Elasticsearch
-) -> None:
-    def manage(command: str) -> None:
-        run(f"cd {ROOT / 'examples' / 'django'}\npython manage.py {command}", environment)
-
-    def shell(code: str) -> None:
-        imports = "from django.db import connection; from blog.models import Article, Comment"
-        manage(f"shell -c {shlex.quote(f'{imports}; {code}')}")
-
-    with closing(start_example("django", start_process, environment)) as client:
-
-        def titles(q: str) -> list[str]:
-            return sorted(hit["title"] for hit in searched(client, es, environment, q))
-
-        shell("Article.objects.bulk_create([Article(id=1, title='Maps'), Article(id=2, title='Maps')])")
-        eventually(lambda: titles("maps") == ["Maps", "Maps"], what="what bulk_create made")
-        shell("Article.objects.update(title='Day boats')")
-        eventually(lambda: titles("boats") == ["Day boats", "Day boats"], what="what QuerySet.update changed")
-        sql = "update blog_article set title = 'Night trains' where id = 1;"
-        sql += " insert into blog_comment (article_id, text) values (1, 'Bring a pillow')"
-        shell(f"connection.cursor().execute({sql!r})")
-        eventually(lambda: titles("pillow") == titles("trains") == ["Night trains"], what="what SQL changed")
-        shell("Article.objects.filter(id=1).delete()")
-        eventually(lambda: titles("pillow trains boats") == ["Day boats"], what="what a cascade deleted")
-    with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
-        assert [each.table for each in attachments(connection)] == ["public.blog_article", "public.blog_comment"]
-        manage("migrate blog zero")
-        assert no_triggers(connection)
-
-
-@pytest.mark.release("half a minute; test_attach_sql.py has the statements in a quick one")
-@pytest.mark.slow
-def test_changes_by_sql_and_by_cascade_are_found_and_a_downgrade_of_alembic_removes_the_triggers(
-    start_process: StartProcess, environment: dict[str, str], es: Elasticsearch
-) -> None:
-    with (
-        closing(start_example("fastapi", start_process, environment)) as client,
-        psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection,
-    ):
-
-        def titles(q: str) -> list[str]:
-            return sorted(hit["title"] for hit in searched(client, es, environment, q))
-
-        connection.execute("insert into articles (id, title) values (1, 'Maps'), (2, 'Maps')")
-        eventually(lambda: titles("maps") == ["Maps", "Maps"], what="what SQL inserted")
-        connection.execute("update articles set title = 'Day boats'")
-        connection.execute("insert into comments (article_id, text) values (1, 'Bring a pillow')")
-        eventually(lambda: titles("boats") == ["Day boats"] * 2 and len(titles("pillow")) == 1, what="what SQL changed")
-        connection.execute("delete from articles where id = 1")
-        eventually(lambda: titles("pillow boats") == ["Day boats"], what="what a cascade deleted")
-        assert [each.table for each in attachments(connection)] == ["public.articles", "public.comments"]
-        run(f"cd {ROOT / 'examples' / 'fastapi'}\nalembic downgrade base", environment)
-        assert no_triggers(connection)

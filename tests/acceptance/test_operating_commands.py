@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -31,32 +30,6 @@ VIEW = (
 def outbox(outbox_here: Outbox) -> Outbox:
     """Here no process of its own is the point; the daemons are."""
     return outbox_here
-
-
-def test_one_event_is_discarded_and_asked_for_first(connection: psycopg.Connection, outbox: Outbox) -> None:
-    (failed,) = events(connection)
-    (done,) = events(connection, status="done", prefix="d")
-    refused(outbox("discard", str(failed), *WHO), 2, "--yes")
-    refused(outbox("discard", "nonsense", *WHO, "--yes"), 2, "not a uuid")
-    refused(outbox("discard", str(uuid4()), *WHO, "--yes"), 1, "Not found.")
-    refused(outbox("discard", str(done), *WHO, "--yes"), 1, "is done")
-    refused(outbox("discard", str(failed), "--by", "alice", "--reason", "", "--yes"), 2, "reason")
-    assert statuses(connection) == {"failed": 1, "done": 1}
-    called = outbox("discard", str(failed), *WHO, "--yes", "--json")
-    assert (called.code, called.json["entity_id"]) == (0, "e1")
-    assert statuses(connection) == {"discarded": 1, "done": 1}
-
-
-def test_a_flush_needs_the_right_number_and_a_second_name(connection: psycopg.Connection, outbox: Outbox) -> None:
-    events(connection, 4)
-    flush = ("flush", *WHO, "--fingerprint", "00ff00ff00ff00ff", "--yes")
-    refused(outbox(*flush, "--expect", "4", "--approved-by", "Alice"), 2, "approved_by")
-    refused(outbox(*flush, "--expect", "3", "--approved-by", "bob"), 1, "more than 3", "nothing was changed")
-    refused(outbox(*flush, "--expect", "0", "--approved-by", "bob"), 2, "expect")
-    assert statuses(connection) == {"failed": 4}
-    called = outbox(*flush, "--expect", "4", "--approved-by", "bob", "--json")
-    assert (called.code, called.json["count"]) == (0, 4)
-    assert audit_counts(connection) == {"EVENT_DISCARDED": 4, "FLUSH_SUMMARY": 1}
 
 
 def test_the_audit_is_listed_exported_pruned_and_verified(

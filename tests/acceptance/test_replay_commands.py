@@ -1,7 +1,6 @@
 """`outbox-replay` and `outbox replays` as people use them: the guide's lab 5, a killed command, exit codes."""
 
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -92,18 +91,6 @@ def test_wait_exits_0_3_or_1_by_what_became_of_the_rows(
     assert daemon.terminate() == 0
 
 
-def test_a_batch_whose_rows_never_end_times_out_and_wait_exits_3(
-    connection: psycopg.Connection, outbox: Outbox
-) -> None:
-    events(connection, 2)
-    called = outbox("replay", *WHO, "--wait", "--json", OUTBOX_REPLAY_MAX_POLLS="1")
-    assert called.code == 3
-    assert (called.json["status"], called.json["reason"]) == ("timeout", "MAX_POLL_COUNT_REACHED:1")
-    assert called.json["still_open"] == 2
-    cancelled = outbox("replays", "cancel", called.json["id"], "--by", "bob", "--reason", "again")
-    refused(cancelled, 1, "is over: timeout")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [depth(600, 2_000), pytest.param(20_000, marks=pytest.mark.long)])
 def test_a_killed_command_is_taken_over_by_a_daemon_and_every_row_moves_once(
@@ -181,16 +168,6 @@ def test_a_dry_run_says_what_is_superseded_in_elasticsearch(
     assert "the search server does not answer" in away.out
 
 
-def test_many_rows_are_asked_for_and_nobody_to_ask_needs_yes(connection: psycopg.Connection, outbox: Outbox) -> None:
-    events(connection, 1_001)
-    refused(outbox("replay", *WHO, "--limit", "1001"), 2, "--yes", "1,001 events")
-    refused(outbox("replay", *WHO, "--all"), 2, "--yes")
-    assert statuses(connection) == {"failed": 1_001}
-    assert outbox("replay", *WHO, "--limit", "1000").code == 0
-    assert outbox("replay", *WHO, "--all", "--yes").code == 0
-    assert statuses(connection) == {"pending": 1_001}
-
-
 def test_bad_input_is_exit_2_and_changes_nothing(
     connection: psycopg.Connection, outbox_here: Outbox, tmp_path: Path
 ) -> None:
@@ -211,15 +188,3 @@ def test_bad_input_is_exit_2_and_changes_nothing(
     assert outbox_here("replays", "show", str(uuid4())).code == 1
     assert rows(connection) == before
     assert audit_counts(connection) == {}
-
-
-def test_ctrl_c_leaves_the_rest_to_a_daemon_and_says_so(
-    connection: psycopg.Connection, servers: dict[str, str], start_process: StartProcess
-) -> None:
-    events(connection, 400)
-    command = start_process([*COLD, "replay", *WHO, "--limit", "400", "--rate", "50"], **servers)
-    command.wait_until(lambda: statuses(connection).get("pending", 0) > 0, "the first step")
-    command.signal(signal.SIGINT)
-    assert command.wait() == 130
-    assert "is continued by a projector" in command.output
-    assert statuses(connection)["failed"] > 0
