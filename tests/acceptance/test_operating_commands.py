@@ -17,7 +17,6 @@ from tests.fixtures.processes import StartProcess
 from tests.fixtures.receivers import Receiver, receive
 
 __all__ = ["receive"]
-WHO = ("--by", "alice", "--reason", "why not")
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 Receive = Callable[..., Receiver]
 VIEW = (
@@ -70,25 +69,6 @@ def test_the_audit_is_listed_exported_pruned_and_verified(
     assert broken.code == 1
     assert "changed" in broken.out
     assert "row 4" in broken.err
-
-
-def test_finished_events_are_pruned_by_age(connection: psycopg.Connection, outbox: Outbox) -> None:
-    connection.execute(VIEW)
-    events(connection, 5, status="done", age="10 days")
-    events(connection, 2, status="done", prefix="new")
-    connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
-    refused(outbox("prune", "--by", "alice", "--yes", OUTBOX_AUDIT_TTL_DAYS="0"), 2, "--older-than-days")
-    refused(outbox("prune", "--by", "alice", "--older-than-days", "5"), 2, "--yes")
-    assert outbox("prune", "--by", "alice", "--older-than-days", "5", "--dry-run", "--json").json["due"] == 5
-    called = outbox("prune", "--by", "alice", "--yes", "--json", OUTBOX_RETENTION_DAYS="5")
-    assert (called.code, called.json["removed"], called.json["kept"]) == (0, 5, 0)
-    assert statuses(connection) == {"done": 2}
-    assert audit_counts(connection) == {"PAUSED": 1, "EVENTS_PRUNE_SUMMARY": 1}
-    # As its timer runs it, where events are kept for ever. Whatever is set, the last seven days stay.
-    age_audit(connection)
-    called = outbox("prune", "--by", "outbox-prune.timer", "--yes", "--json", OUTBOX_AUDIT_TTL_DAYS="0.00000001")
-    assert (called.code, called.json["removed"], called.json["audit"]["removed"]) == (0, 0, 2)
-    assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}
 
 
 def test_a_webhook_is_tried_and_a_signature_checked(outbox: Outbox, receive: Receive, tmp_path: Path) -> None:

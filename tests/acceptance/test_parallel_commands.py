@@ -114,20 +114,3 @@ def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(
     assert value(table, "select count(*) from search_outbox_rebuild_parts where owner is not null") == 0
     assert outbox("backfill", "--resume").code == 0
     assert outbox("verify", "--rate", "0").code == 0
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "why"),
-    [
-        (("--parallel", "0"), 2, "--parallel must be from 1 to 64"),
-        (("--engine", "flink"), 2, "--engine must be one of local, spark"),
-        (("--master", "spark://x"), 2, "--master goes with --engine spark only"),
-        (("--engine", "spark"), 78, "pip install 'outbox-projector[spark]'"),
-    ],
-)
-def test_what_is_invalid_or_not_installed_is_refused_with_a_remedy(
-    table: psycopg.Connection, outbox_here: Outbox, args: tuple[str, ...], code: int, why: str
-) -> None:
-    refused = outbox_here("backfill", *args)
-    assert (refused.code, why in refused.err) == (code, True), refused
-    assert value(table, "select count(*) from search_outbox_backfills") == 0

@@ -1,6 +1,5 @@
 """One lane step by step, on a queue and a sink in memory: what it does next, and that no fault ends it."""
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -10,7 +9,7 @@ import pytest
 from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
-from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS, wake_one
+from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS
 from outbox.errors import DatabaseAway, DatabaseDown, LockHeld
 from outbox.facts import NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.fast_path import Sendable
@@ -291,34 +290,3 @@ def test_a_busy_producer_ends_the_rest_of_an_idle_lane_and_no_pause(memory: Memo
     memory.lane.step()
     memory.lane.notice()
     assert not memory.lane.wake.is_set()
-
-
-class Bell(threading.Event):
-    """Nothing else ends the rest."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waited_for = threading.Event()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waited_for.set()
-        return super().wait(30)
-
-
-def test_new_rows_wake_one_lane_and_the_one_that_searches_for_suspects_last(memory: Memory) -> None:
-    second = memory.worker.another_lane(1)
-    second.wake = bell = Bell()
-    stop, claimed = threading.Event(), threading.Event()
-    memory.sink.refuse = lambda _: claimed.set()
-    thread = threading.Thread(target=second.run, args=[stop.is_set])
-    thread.start()
-    assert bell.waited_for.wait(30)
-    memory.produce()
-    wake_one([memory.lane, second])
-    was_woken = memory.lane.wake.is_set()
-    assert claimed.wait(30)
-    stop.set()
-    second.wake.set()
-    thread.join(30)
-    assert not thread.is_alive()
-    assert not was_woken

@@ -8,14 +8,13 @@ import pytest
 
 from outbox.errors import DatabaseDown, NothingSent
 from outbox.facts import Fact, Warned
-from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
+from outbox.policy.outcome import WRITTEN, Failure, Outcome, Reason, Stale
 from outbox.ports import BulkAction, Mirroring, Refusal, WriteReport
-from outbox.reindex.second_target import MOST_REFUSALS, PATIENCE_SECONDS, STALE_SECONDS, SecondTarget, StreamTarget
+from outbox.reindex.second_target import PATIENCE_SECONDS, STALE_SECONDS, SecondTarget, StreamTarget
 from tests.fixtures.events import Time
 from tests.fixtures.sinks import MemorySink
 
 OLD, NEW = "articles", "articles-v2"
-REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "400 no", Code.PAYLOAD_INVALID)
 GONE = Failure(Reason.ES_INDEX_MISSING, "404 no such index", whole=True)
 BUSY = Failure(Reason.ES_429, "429 later")
 
@@ -88,32 +87,11 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_write_to_the_target_goes_to_both_and_others_to_one(bench: Bench) -> None:
-    bench.mirror()
-    assert bench.rebuilds.confirmed == [7]
-    assert bench.write() is WRITTEN
-    bench.write(index="comments")
-    assert set(bench.sink.documents) == {(OLD, "article:1"), (NEW, "article:1"), ("comments", "article:1")}
-
-
 def test_around_a_swap_a_write_goes_to_both_by_name(bench: Bench) -> None:
     bench.mirror(NEW, "articles-v1")
     bench.write()
     assert bench.has(NEW)
     assert bench.has("articles-v1")
-
-
-def test_what_only_the_new_mapping_refuses_is_noted_and_done(bench: Bench) -> None:
-    bench.mirror()
-    bench.refuse_in(NEW, REFUSED)
-    for version in range(1, MOST_REFUSALS + 50):
-        assert bench.write(version) is WRITTEN
-    bench.second.tend()
-    assert bench.rebuilds.refused_count == MOST_REFUSALS + 49
-    assert len(bench.rebuilds.refusals) == MOST_REFUSALS
-    assert bench.rebuilds.refusals[0] == Refusal(NEW, "article:1", "400 no")
-    bench.second.tend()
-    assert bench.rebuilds.refused_count == MOST_REFUSALS + 49, "reported once"
 
 
 def test_what_is_stale_in_the_target_still_reaches_the_new_index(bench: Bench) -> None:
@@ -158,17 +136,6 @@ def test_a_second_index_that_takes_nothing_for_a_minute_ends_the_rebuild(bench: 
     bench.clock.passes(1.0)
     assert bench.write() is WRITTEN
     assert len(bench.rebuilds.given_up) == 1
-
-
-def test_knowledge_that_grew_stale_is_asked_for_before_anything_is_sent(bench: Bench) -> None:
-    bench.second.tend()
-    bench.rebuilds.now = Mirroring(1, 3, OLD, (NEW,))
-    bench.write()
-    assert not bench.has(NEW), "within its time the last answer stands"
-    bench.clock.passes(STALE_SECONDS + 0.1)
-    bench.write(2)
-    assert bench.has(NEW)
-    assert bench.rebuilds.confirmed == [3]
 
 
 def test_what_is_mirrored_is_known_before_it_is_confirmed(bench: Bench) -> None:

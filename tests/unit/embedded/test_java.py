@@ -42,14 +42,6 @@ def test_a_java_fits_by_its_major_version(tmp_path: Path, release: str, java: in
     assert (release_of(release).java_needs.why_not(Java(whole(tmp_path), java)) == "") is fits
 
 
-def test_modules_are_those_it_lists_not_those_of_its_release_file(tmp_path: Path) -> None:
-    """Temurin's runtime keeps the file of the JDK that it was made from, which names jdk.jdi."""
-    home = whole(tmp_path, modules="java.base")
-    (home / "release").write_text('MODULES="java.base jdk.jdi"')
-    assert ELASTICSEARCH_9.why_not(Java(home, 21)) == "is Java 21 without the module jdk.jdi"
-    assert ELASTICSEARCH_8.why_not(Java(home, 21)) == ""
-
-
 @pytest.mark.parametrize("wanted", ["8.15.0", "2", "opensearch-1", "opensearch-8", "solr", ""])
 def test_a_release_that_cannot_be_fetched_is_refused_with_those_that_can(wanted: str) -> None:
     with pytest.raises(DistributionUnusable, match=r"8\.14\.1, elasticsearch-9\.4\.3, opensearch-2\.19\.6"):

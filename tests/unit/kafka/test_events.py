@@ -17,7 +17,7 @@ from outbox.kafka.partitions import LONGEST_REST_SECONDS, Partitions, Start
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, UPSERT, Event
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.settle import Done, Failed, Released, RetryLater
+from outbox.policy.settle import Done, Failed, RetryLater
 from outbox.ports import BulkAction, Document, DocumentSource, Named, NewerDelete, RecordRow
 from tests.fakes import NoView
 from tests.fixtures.events import Time
@@ -28,7 +28,6 @@ from tests.fixtures.sinks import MemorySink
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f")
 BUSY = Failure(Reason.ES_429, "later", fingerprint="b")
 AWAY = Failure(Reason.CONNECT, "gone", whole=True)
-CLOSED = Failure(Reason.ES_INDEX_MISSING, "no index", whole=True)
 
 
 @dataclass
@@ -152,17 +151,6 @@ def test_a_delete_is_a_row_before_its_offset_passes() -> None:
     assert isinstance(row.settlement, Done)
 
 
-def test_a_record_that_is_refused_is_a_row_before_its_offset_passes_and_its_neighbours_are_done() -> None:
-    bench = Bench()
-    seen: list[int] = []
-    bench.records.before = lambda: seen.append(bench.committable())
-    bench.refuse("1")
-    bench.take(*(a_record(n, str(n)) for n in range(3)))
-    assert seen == [0]
-    assert (bench.stored(), bench.committable(), bench.ids()) == (["0:1"], 3, {"0", "2"})
-    assert isinstance(bench.records.rows[f"kafka:{TOPIC}:0:1"].settlement, Failed)
-
-
 def test_a_record_that_a_busy_node_refuses_three_times_is_a_row() -> None:
     bench = Bench()
     bench.refuse("1", failure=BUSY)
@@ -178,27 +166,6 @@ def test_a_record_that_a_busy_node_refuses_three_times_is_a_row() -> None:
     assert (bench.stored(), bench.committable()) == (["0:1"], 3)
     (partition,) = bench.partitions.all()
     assert partition.again == {}, "what is closed is forgotten"
-
-
-@pytest.mark.parametrize("failure", [AWAY, CLOSED])
-def test_in_an_outage_nothing_passes_nothing_is_stored_and_it_is_sent_when_it_is_over(failure: Failure) -> None:
-    bench = Bench()
-    bench.sink.away = failure
-    bench.take(a_record(0, "a"), a_record(1, "b"))
-    assert (bench.stored(), bench.committable(), bench.sink.documents) == ([], 0, {})
-    bench.sink.away = None
-    bench.clock.passes(20)
-    bench.worker.run()
-    assert (bench.ids(), bench.committable()) == ({"a", "b"}, 2)
-    assert all(event.attempts == 1 for event in bench.worker.claim().events)
-
-
-def test_what_the_brake_holds_is_stored_to_be_tried_later_so_it_holds_up_nobody() -> None:
-    bench = Bench()
-    bench.take(*(a_record(n, key=b"1") for n in range(80)), a_record(80, "good"))
-    verdicts = [type(row.settlement) for row in bench.records.rows.values()]
-    assert (verdicts.count(Failed), verdicts.count(Released)) == (50, 30)
-    assert (bench.committable(), bench.ids()) == (81, {"good"})
 
 
 def test_without_postgresql_the_first_exception_stops_its_partition_and_no_other() -> None:

@@ -1,4 +1,4 @@
-"""Kafka's offsets where people read them: the status, waiting until it is caught up, the doctor."""
+"""What the doctor says of Kafka's offsets, topic and group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,6 @@ import pytest
 
 from outbox.errors import StreamDown
 from outbox.kafka.findings import StreamExam
-from outbox.ops.status import StreamRecords, wait_until_caught_up
 from outbox.ports import Finding, GroupReader, Level, PartitionOffsets, RecordSeen, TopicAbout
 
 
@@ -23,9 +22,6 @@ class FakeOffsets:
     topic: str = "events"
     group: str = "search"
     old_brokers: bool = False
-
-    def resting(self, open_events: Mapping[int, int]) -> Mapping[int, str]:
-        return {partition: "full" for partition, rows in open_events.items() if rows >= 100}
 
     def read(self) -> Sequence[PartitionOffsets]:
         if self.down:
@@ -52,29 +48,8 @@ def places(*each: tuple[int, int, int | None]) -> list[PartitionOffsets]:
     return [PartitionOffsets(number, *rest) for number, rest in enumerate(each)]
 
 
-def test_waiting_counts_the_records_that_were_there_at_first() -> None:
-    offsets = FakeOffsets(places((0, 10, 4), (0, 5, None)))
-    seen: list[int] = []
-
-    def meanwhile(_: float) -> None:
-        """A record more each time, and three that are read."""
-        first, second = offsets.places
-        offsets.places = [
-            first._replace(end=first.end + 1, committed=min((first.committed or 0) + 3, first.end + 1)),
-            second._replace(committed=min((second.committed or 0) + 3, 5)),
-        ]
-
-    waited = wait_until_caught_up(StreamRecords(offsets), None, tell=seen.append, sleep=meanwhile)
-    assert waited.caught_up
-    assert seen == [11, 5]
-
-
 def examined(offsets: FakeOffsets) -> list[Finding]:
     return list(StreamExam(cast(Any, offsets), lambda: {"w-1", "w-2"}, lambda: 1000, 604_800.0).examine())
-
-
-def levels(offsets: FakeOffsets) -> dict[str, Level]:
-    return {finding.name: finding.level for finding in examined(offsets)}
 
 
 TWO = places((0, 10, 10), (0, 5, 5))
@@ -87,13 +62,6 @@ def reader(worker: str) -> GroupReader:
 
 def a_record(partition: int = 0, version: int = 7, not_event: str = "", origin: str = "") -> RecordSeen:
     return RecordSeen(partition, 3, "article:1", "article", version, not_event, origin)
-
-
-def test_the_doctor_finds_nothing_wrong_with_workers_and_records_that_are_ours() -> None:
-    other = a_record(partition=1, origin="b")._replace(key="author:1", entity_type="author")
-    records = [a_record(origin="a"), a_record(version=1000, origin="a"), other]
-    found = levels(FakeOffsets(TWO, records=records, members=[reader("w-1"), reader("w-2")], old={0: 60.0}))
-    assert found == {"kafka": Level.OK, "group": Level.OK, "records": Level.OK}
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,13 @@
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
 
 from outbox.errors import DatabaseDown
 from outbox.ops import settling
-from outbox.ops.settling import FASTEST_SECONDS, Notified, SettleWatch, Subject, TooManyWaiters
+from outbox.ops.settling import FASTEST_SECONDS, SettleWatch, Subject, TooManyWaiters
 from outbox.policy.event import Status
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -30,24 +29,6 @@ class Table:
         return {id: self.states[id] for id in ids if id in self.states}
 
 
-class Bell:
-    """An ear that is rung by the test."""
-
-    def __init__(self) -> None:
-        self.rung = threading.Event()
-        self.opened = threading.Event()
-
-    def notified(self, seconds: float) -> bool:
-        self.opened.set()
-        heard = self.rung.wait(seconds)
-        self.rung.clear()
-        return heard
-
-    @contextmanager
-    def open(self) -> Iterator[Notified]:
-        yield self.notified
-
-
 @pytest.fixture
 def table() -> Table:
     return Table()
@@ -58,18 +39,6 @@ def watch(table: Table) -> Iterator[SettleWatch]:
     made = SettleWatch(table.statuses)
     yield made
     made.close()
-
-
-def test_an_event_is_answered_when_it_is_settled(table: Table, watch: SettleWatch) -> None:
-    id = uuid4()
-    waiting = watch.submit(id, PATIENCE_SECONDS)  # not even committed
-    eventually(lambda: table.asked, what="a first reading")
-    table.states[id] = "processing"
-    asked = len(table.asked)
-    eventually(lambda: len(table.asked) > asked + 1, what="more readings")
-    assert not waiting.done()
-    table.states[id] = "done"
-    assert waiting.result(PATIENCE_SECONDS) is Status.DONE
 
 
 def test_all_share_one_reader_and_its_rate_is_bounded(table: Table, watch: SettleWatch) -> None:
@@ -103,20 +72,3 @@ def test_a_reading_that_fails_is_the_error_of_all_who_wait_then(table: Table, wa
     table.down, id = None, uuid4()
     table.states[id] = "done"
     assert watch.wait(id, PATIENCE_SECONDS) is Status.DONE
-
-
-def test_where_settles_notify_it_reads_when_one_does_and_hardly_else(table: Table) -> None:
-    bell = Bell()
-    watch = SettleWatch(table.statuses, bell.open)
-    id = uuid4()
-    table.states[id] = "pending"
-    waiting = watch.submit(id, PATIENCE_SECONDS)
-    assert bell.opened.wait(PATIENCE_SECONDS)
-    time.sleep(0.2)
-    before = len(table.asked)
-    time.sleep(0.5)
-    assert len(table.asked) - before <= 1
-    table.states[id] = "done"
-    bell.rung.set()
-    assert waiting.result(PATIENCE_SECONDS) is Status.DONE
-    watch.close()

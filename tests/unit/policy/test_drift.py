@@ -2,7 +2,6 @@
 
 import pytest
 
-from outbox.policy.document import Naming
 from outbox.policy.drift import (
     NO_SOURCE,
     DriftFinding,
@@ -44,23 +43,6 @@ def held(version: int = 5, source: object = None) -> HeldDocument:
 )
 def test_verdicts(truth: Truth, there: HeldDocument | None, expected: Kind | None) -> None:
     assert judge(truth, there) is expected
-
-
-@pytest.mark.parametrize(
-    ("composed", "id", "expected"),
-    [
-        (True, "article:1", [Key("article", "1")]),
-        (True, "article:a:b", [Key("article", "a:b")]),
-        (True, "article:", []),
-        (True, ":1", []),
-        (True, "plain", []),
-        (False, "plain", [Key("article", "plain"), Key("comment", "plain")]),
-    ],
-)
-def test_an_id_tells_which_entities_it_may_mean(composed: bool, id: str, expected: list[Key]) -> None:
-    naming = Naming(composed, lambda _: "i")
-    assert naming.keys_of(id, ("article", "comment")) == expected
-    assert all(naming.id_of(key) == id for key in expected)
 
 
 def test_reports_of_parts_add_up_to_what_one_report_would_hold() -> None:

@@ -54,21 +54,6 @@ def test_what_is_looked_up_is_repaired_without_a_version_where_the_document_is(
 
 
 @pytest.mark.parametrize(
-    ("truth", "there"),
-    [
-        (Truth(KEY, BODY, 5), held(5, {"a": 1})),
-        (Truth(KEY, foreign="unknown"), held(5)),
-        (Truth(KEY, failure="unreadable"), held(5)),
-        (Truth(KEY), None),
-    ],
-    ids=["right by now", "unknown", "unreadable", "gone on both sides"],
-)
-def test_nothing_is_written_for_what_is_right_or_unknown(truth: Truth, there: HeldDocument | None) -> None:
-    assert repair_event(truth, there, None) is None
-    assert refresh(truth, there, gone=truth.text is None) is None
-
-
-@pytest.mark.parametrize(
     ("deletes", "compared", "expected", "refused"),
     [
         (100, 10, None, False),

@@ -9,52 +9,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-# A fake .venv/bin/python: prints what pip prints for 40 packages, and exits with the given code.
-PIP = """#!/bin/bash
-for n in {1..40}; do echo "Collecting package-$n"; echo "  Downloading package_$n.whl"; done
-echo "Installing collected packages: all"
-[ "$PIP_ENDS" = 0 ] || echo "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"
-exit "$PIP_ENDS"
-"""
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A checkout with nothing but the script and an environment whose pip is ours."""
-    (tmp_path / "scripts").mkdir()
-    shutil.copy(ROOT / "scripts" / "environment.sh", tmp_path / "scripts")
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(PIP)
-    python.chmod(0o755)
-    return tmp_path
-
-
-def sourced(
-    checkout: Path, commands: str, stderr: int = subprocess.PIPE, **env: str
-) -> subprocess.CompletedProcess[str]:
-    script = f". {checkout}/scripts/environment.sh\n{commands}"
-    environ = {"PATH": "/usr/bin:/bin", "PIP_ENDS": "0", **env}
-    return subprocess.run(
-        ["/bin/bash", "-euo", "pipefail", "-c", script],
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-
-
-def test_when_pip_fails_all_that_it_wrote_is_shown(checkout: Path) -> None:
-    done = sourced(checkout, "pip_install 40 -r some.txt; echo went on", PIP_ENDS="2")
-    assert done.returncode == 1
-    assert "Downloading package_7.whl" in done.stderr
-    assert "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES" in done.stderr
-    assert "exit code 2" in done.stderr
-    assert "went on" not in done.stdout
-
-
 # A Python that has none of the packages: -S leaves site-packages out, -I what the environment adds.
 GUIDED = ["search_outbox_worker.py", "search_outbox_replay_failed.py", "load_generate_blocks.py"]
 BARE = [sys.executable, "-I", "-S"]

@@ -103,8 +103,3 @@ def test_a_row_that_breaks_a_read_is_blamed_by_its_class(error: type[psycopg.Err
     reading, _ = View(broken=[3], error=error).look_up(batch(20))
     assert {id.int: failure.reason for id, failure in reading.blamed.items()} == {3: reason}
     assert len(reading.found) == 19
-
-
-def test_what_is_no_rows_fault_is_passed_on() -> None:
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        View(broken=[3], error=psycopg.errors.InsufficientPrivilege).look_up(batch(20))

@@ -217,13 +217,6 @@ def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRe
     [
         (facts.BatchClaimed(uuid4(), 0, 500, 0.004), "outbox_claim_duration_seconds_count", {}, 1),
         (facts.Unclassified(418, "teapot"), "outbox_unclassified_total", {}, 1),
-        (facts.LeaseLost(uuid4(), 3, "settle"), "outbox_lease_lost_total", {}, 3),
-        (
-            facts.NoProgress(0, "lease_short", "0.8 s were left", 1, 1.0),
-            "outbox_no_progress_batches_total",
-            {"reason": "lease_short"},
-            1,
-        ),
         (facts.LimitChanged(250, "429"), "outbox_batch_limit", {}, 250),
         (
             facts.VersionAhead(uuid4(), "article", "1", 3, 9),
@@ -250,7 +243,6 @@ def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRe
             {"table": "search_outbox_events"},
             500,
         ),
-        (facts.PrunePassed(True), "outbox_prune_timestamp_seconds", {}, NOW),
         (facts.PrunePassed(False), "outbox_prune_timestamp_seconds", {}, 0),
         (facts.IndexVerified({"missing": 2}, 100, 5.0), "outbox_drift_documents", {"kind": "missing"}, 2),
         (facts.IndexVerified({}, 100, 5.0), "outbox_verify_timestamp_seconds", {}, NOW),
