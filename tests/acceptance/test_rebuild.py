@@ -1,5 +1,6 @@
 """A new index under live writes, with real daemons, a reader at the alias, and kill -9 wherever it hurts."""
 
+import os
 import signal
 
 import psycopg
@@ -11,8 +12,9 @@ from tests.fixtures.processes import StartProcess
 from tests.fixtures.waiting import eventually
 
 __all__ = ["mapping"]
-SIZE = 5_000
+SIZE = int(os.environ.get("OUTBOX_TEST_REBUILD_ROWS", "5000"))
 RATE = 50.0
+WITHIN = 180 + SIZE / 100  # seconds of one command
 
 
 @pytest.fixture
@@ -25,20 +27,22 @@ def title_type(shop: Shop) -> str:
     return str(next(iter(mapping.values()))["mappings"]["properties"]["title"]["type"])
 
 
+@pytest.mark.timeout(int(600 + SIZE / 50))
 def test_a_rebuild_under_live_writes_is_seen_by_nobody_and_loses_nothing(shop: Shop, mapping: str) -> None:
     assert title_type(shop) == "text"
     with bustling(shop, RATE) as (changes, reader):
-        done = shop.outbox("rebuild", "--mapping", mapping, "--yes", "--rate", "0", "--by", "alice", "--reason", "why")
+        who = ("--by", "alice", "--reason", "why")
+        done = shop.outbox("rebuild", "--mapping", mapping, "--yes", "--rate", "0", *who, within=WITHIN)
         assert done.code == 0, done
         assert "No drift" in done.err
         assert shop.behind() == [f"{shop.alias}-v2"]
         assert title_type(shop) == "keyword"
-        after = shop.outbox("verify", "--rate", "0")
+        after = shop.outbox("verify", "--rate", "0", within=WITHIN)
         assert after.code == 0, after
         back = shop.outbox("rebuild", "--rollback", "--yes")
         assert back.code == 0, back
         assert shop.behind() == [f"{shop.alias}-v1"]
-        old = shop.outbox("verify", "--rate", "0")
+        old = shop.outbox("verify", "--rate", "0", within=WITHIN)
         assert old.code == 0, old
     assert reader.errors == []
     assert reader.looks > 100

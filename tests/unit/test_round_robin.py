@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.nodes import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, SETTLING_SECONDS, RoundRobin
+from outbox.policy.nodes import SETTLING_SECONDS, RoundRobin
 
 
 def test_they_are_restless_from_the_moment_one_goes_until_some_time_after_it_is_back_unless_all_are_gone() -> None:
@@ -17,21 +17,6 @@ def test_they_are_restless_from_the_moment_one_goes_until_some_time_after_it_is_
     nodes.take_back(1, 10_001.0)
     assert nodes.is_restless(10_001.0 + SETTLING_SECONDS)
     assert not nodes.is_restless(10_002.0 + SETTLING_SECONDS)
-
-
-def test_the_pause_doubles_with_each_question_in_vain_up_to_a_limit() -> None:
-    nodes = RoundRobin(2)
-    now, pauses = 50.0, []
-    nodes.leave_out(0, now)
-    for _ in range(8):
-        due = nodes.next_due()
-        assert due is not None
-        pauses.append(due - now)
-        assert list(nodes.due(due - 0.01)) == []
-        assert list(nodes.due(due)) == [0]
-        now = due
-        assert not nodes.leave_out(0, now)  # asked, and no answer
-    assert pauses == [FIRST_PAUSE_SECONDS * factor for factor in (1, 2, 4, 8)] + [LONGEST_PAUSE_SECONDS] * 4
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.sampled_from(["out", "back", "next"]), st.integers(0, 4)), max_size=60))

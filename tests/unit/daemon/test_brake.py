@@ -36,13 +36,6 @@ def test_in_no_minute_do_more_than_fifty_fail_of_one_fingerprint(steps: list[tup
         assert all(late - early >= WINDOW_SECONDS for early, late in zip(at, at[MOST_FAILURES:], strict=False))
 
 
-def test_one_fingerprint_never_holds_up_another_and_is_announced_once() -> None:
-    held = BrakeBench()
-    assert held.admits("a", 1_000) == MOST_FAILURES == 50
-    assert held.admits("b")
-    assert held.facts == [BrakeOn("a", Reason.ES_REJECTED_DOCUMENT, "no")]
-
-
 def test_an_operator_lets_all_of_a_fingerprint_fail_and_ends_its_brake() -> None:
     held = BrakeBench()
     held.admits("a", 51)

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from outbox.daemon.claiming import Kinds
-from outbox.policy.outcome import Failure, Reason
 from outbox.ports import Claimed, ClaimOrder
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import InProcess, Parts
@@ -51,16 +50,6 @@ def test_suspects_hold_up_at_most_every_other_batch_of_one_lane() -> None:
         events.queue.produce("x", abandoned_count=3 if number % 2 else 0)
     assert [taken(worker) for _ in range(6)] == ["?article", "article", "?article", "article", "?article", "article"]
     assert [taken(worker, lane=1) for _ in range(3)] == ["article"] * 3
-
-
-def test_a_paused_target_stops_its_types_and_no_others() -> None:
-    worker, events = a_worker(by_type("a", "b", index_of=str))
-    for name in "ab":
-        for _ in range(100):
-            events.queue.produce("x", entity_type=name)
-    worker.parts.sink.away = Failure(Reason.ES_BLOCKED, "x")  # type: ignore[attr-defined]
-    worker.gate.pause("a", "es_blocked", "")
-    assert {taken(worker, lane=1) for _ in range(6)} == {"b"}
 
 
 def test_nothing_is_sent_when_the_machine_slept_between_the_claim_and_its_reply() -> None:

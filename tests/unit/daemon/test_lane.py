@@ -1,6 +1,5 @@
 """One lane step by step, on a queue and a sink in memory: what it does next, and that no fault ends it."""
 
-import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
@@ -9,7 +8,6 @@ import pytest
 from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
-from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS
 from outbox.errors import DatabaseAway, DatabaseDown, LockHeld
 from outbox.facts import NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.fast_path import Sendable
@@ -146,23 +144,6 @@ def cut_short(memory: Memory, error: DatabaseDown) -> None:
     assert memory.statuses() == {"processing"}
 
 
-def test_a_batch_that_the_database_went_away_from_goes_back_when_it_answers(memory: Memory) -> None:
-    """Not when its lease ends: after each restart of PostgreSQL, events under load waited for a minute."""
-    cut_short(memory, DatabaseAway("terminating connection"))
-    release = memory.events.release
-
-    def down(token: UUID) -> None:
-        raise DatabaseAway("no connection")
-
-    memory.events.release = down  # type: ignore[method-assign, assignment]
-    memory.steps(3)
-    assert memory.statuses() == {"processing"}
-    memory.events.release = release  # type: ignore[method-assign]
-    memory.lane.step()
-    assert memory.statuses() == {"done"}
-    assert {row.attempts for row in memory.queue.rows.values()} == {1}, "nothing counts"
-
-
 def test_a_batch_that_may_have_broken_its_session_waits_for_the_end_of_its_lease(memory: Memory) -> None:
     """A document that ends the server's process would end the next one at once."""
     cut_short(memory, DatabaseDown("server closed the connection unexpectedly"))
@@ -236,57 +217,3 @@ def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
     assert [fact.in_a_row for fact in found] == [1, 2, 3, 4, 5, 6]
     assert [fact.wait_seconds for fact in found] == rests
     assert {(fact.reason, fact.detail) for fact in found} == {(reason, detail)}
-
-
-@pytest.mark.parametrize("idling", [True, False], ids=["idle", "after a failure"])
-def test_a_lane_that_is_held_up_in_its_batch_is_relieved_by_an_idle_one_at_once(memory: Memory, idling: bool) -> None:
-    """A poll interval of an hour would show."""
-    memory.lane._idling = idling
-    rested: list[float] = []
-
-    def rest(seconds: float) -> None:
-        began = time.monotonic()
-        memory.lane._rest(seconds, lambda: False)
-        rested.append(time.monotonic() - began)
-
-    memory.worker.underway.begin(1, memory.worker.claimer)
-    rest(4 * RELIEF_SECONDS)
-    memory.clock.passes(RELIEF_SECONDS)
-    rest(3_600.0 if idling else 4 * RELIEF_SECONDS)
-    memory.worker.underway.end(1)
-    rest(4 * RELIEF_SECONDS)
-    assert rested[0] >= 4 * RELIEF_SECONDS, "a batch that has just begun is no reason"
-    assert rested[1] < 60 if idling else rested[1] >= 4 * RELIEF_SECONDS
-    assert rested[2] >= 4 * RELIEF_SECONDS
-
-
-@pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
-def test_an_event_whose_shard_is_down_slows_its_lane_down_only_where_no_other_document_is_taken(
-    retry: RetryPolicy,
-) -> None:
-    memory = Memory(retry)
-    away = Failure(Reason.ES_5XX, "its shard is away", whole=True, shard=True)
-    memory.sink.refuse = lambda action: away if action.id == "article:away" else None
-    memory.queue.produce("away")
-    assert memory.lane.step() >= 0.5, "nothing was taken so far: the whole index may be away"
-    memory.clock.passes(60.0)
-    memory.produce()
-    assert memory.lane.step() == 0.0
-    memory.queue.produce("away")
-    assert memory.lane.step() == 0.0, "others are taken"
-    memory.queue.produce("away")
-    memory.clock.passes(LATELY_SECONDS + 0.1)
-    assert memory.lane.step() >= 0.5
-
-
-def test_a_busy_producer_ends_the_rest_of_an_idle_lane_and_no_pause(memory: Memory) -> None:
-    """With LISTEN every commit is a NOTIFY: it must not turn the pause of a livelock into a busy loop."""
-    memory.lane.step()
-    memory.lane.notice()
-    assert memory.lane.wake.is_set(), "idle: there is something to claim"
-    memory.lane.wake.clear()
-    memory.produce(3)
-    two_clocks(memory)
-    memory.lane.step()
-    memory.lane.notice()
-    assert not memory.lane.wake.is_set()

@@ -4,7 +4,6 @@ from math import inf
 from unittest import mock
 from uuid import uuid4
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,41 +50,6 @@ def test_a_seq_that_a_producer_wrote_itself_does_not_lift_the_floor_over_all_oth
     assert orders.fresh(3).floor == 5_000_000_001
     answer(orders, orders.fresh(3), 5_000_000_009)
     assert orders.fresh(3).floor == 5_000_000_009
-
-
-# Retries
-
-
-def test_retries_take_half_of_a_batch_while_fresh_rows_wait_and_all_of_it_when_none_do() -> None:
-    orders = Orders(Time(), 10)
-    first = orders.fresh(10)
-    assert first.retry_limit == 5
-    answer(orders, first, 1)
-    assert orders.fresh(10).retry_limit == 10
-    answer(orders, orders.fresh(10), *range(10))
-    assert orders.fresh(10).retry_limit == 5
-    assert orders.fresh(1).retry_limit == 1
-
-
-# Suspects
-
-
-@pytest.mark.parametrize(("most", "asked"), [(500, [(1, 50), (2, 5), (3, 1)]), (3, [(1, 3), (2, 3), (3, 1)])])
-def test_suspects_are_asked_for_fifty_five_and_one_at_a_time_and_never_more_than_the_setting(
-    most: int, asked: list[tuple[int, int]]
-) -> None:
-    assert [(order.suspects, order.limit) for order in Orders(Time(), most).suspects()] == asked
-
-
-def test_a_process_asks_for_suspects_once_per_second_until_it_finds_some() -> None:
-    clock = Time()
-    orders = Orders(clock, 500)
-    found = orders.suspects()[0]
-    assert orders.suspects() == []
-    clock.passes(1)
-    assert orders.suspects()
-    answer(orders, found, 1)
-    assert orders.suspects(), "there may be more"
 
 
 # Out of order

@@ -201,15 +201,6 @@ def test_a_block_in_mid_batch_pauses_its_target_and_sends_no_more_to_it() -> Non
     assert memory.worker.gate.snapshot() == {"shut": "es_blocked"}
 
 
-def test_a_settle_is_repeated_while_the_database_is_down_and_its_lost_reply_loses_nothing(memory: Memory) -> None:
-    id = memory.produce()
-    memory.events.lost_replies, memory.events.lost_reply = 2, DatabaseDown("no reply")
-    memory.run()
-    assert memory.status(id) == ["done"]
-    assert memory.worker.of(LeaseLost) == []
-    assert memory.worker.last.done == 1
-
-
 def test_rows_that_were_lost_are_counted_once_and_in_no_other_count(memory: Memory) -> None:
     ids = [memory.produce(str(number)) for number in range(3)]
     memory.refuse_version(3)

@@ -35,12 +35,6 @@ def examined(found: dict[str, str] | None, status: dict[str, object] | None = No
     return [(finding.level, finding.detail, finding.remedy) for finding in check.examine()]
 
 
-@pytest.mark.parametrize(("mode", "level"), [("initial", Level.WARN), ("no_data", Level.BAD)])
-def test_a_connector_that_reads_no_rows_after_a_lost_slot_is_a_problem(mode: str, level: Level) -> None:
-    found = {**connector.configuration(PLAN), "snapshot.mode": mode}
-    assert [said[0] for said in examined(found) if "snapshot.mode" in said[1]] == [level]
-
-
 def test_every_value_is_text_the_key_is_the_entity_and_the_password_a_reference_to_a_file() -> None:
     made = connector.configuration(replace(PLAN, secrets="/run/secrets/outbox"))
     assert all(isinstance(value, str) and value for value in made.values())

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outbox.errors import DatabaseDown, NotStored
-from outbox.facts import LeaseLost
 from outbox.kafka.events import StreamEvents
 from outbox.kafka.partitions import LONGEST_REST_SECONDS, Partitions, Start
 from outbox.policy.document import UNREADABLE
@@ -270,21 +269,6 @@ def test_what_a_former_owner_may_have_sent_is_checked_however_young_it_is() -> N
     bench.partitions.assign(TOPIC, 0, Start(10), 100)
     bench.take(a_record(10, "a"))
     assert bench.records.asked, "the first records of an assignment count as sent before"
-
-
-def test_a_revoked_partition_is_neither_stored_nor_closed_and_its_records_are_said_to_be_lost() -> None:
-    bench = Bench()
-    bench.refuse("bad")
-    bench.arrive(a_record(0, "a"), a_record(1, "bad"))
-    claimed = bench.worker.claim()
-    assert bench.partitions.revoke([0]) == 2
-    bench.partitions.assign(TOPIC, 0, Start(0), 2)
-    assert not bench.store.renew(claimed.token)
-    bench.worker.projector.project(claimed, 0)
-    assert bench.committable() == 0, "the new assignment knows nothing of it"
-    assert bench.stored() == []
-    (lost,) = bench.worker.of(LeaseLost)
-    assert lost.count == 2
 
 
 def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:

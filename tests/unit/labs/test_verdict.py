@@ -1,6 +1,8 @@
 """PASS, FAIL or INCONCLUSIVE: each from a made-up record."""
 
-from dataclasses import replace
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,55 @@ from labs.invariants import (
     EVERYWHERE,
     LEGAL,
 )
+from labs.ledger import LedgerEntry
+from labs.record import Record
 from labs.verdict import FAIL, INCONCLUSIVE, PASS, judge
 from outbox.policy.event import TRANSITIONS
-from tests.unit.labs.made_record import made_record, row
+
+BEGAN = 1_794_000_000.0
+EVENTS = ("e1", "e2")
+
+
+def row(event: str, status: str = "done") -> dict[str, Any]:
+    common = {"id": event, "entity_type": "block", "entity_id": event, "op": "upsert", "event_version": 1}
+    rest = {"attempts": 1, "replay_count": 0, "error_reason": None, "error": None, "digest": "d"}
+    return {**common, **rest, "status": status}
+
+
+def step(event: str, old: str, new: str, n: int) -> dict[str, Any]:
+    held = {f"{age}_{what}": "w1" if status == "processing" else None
+            for age, status in (("old", old), ("new", new)) for what in ("owner", "token")}  # fmt: skip
+    about = {"at": f"2026-11-06T15:20:0{n}+00:00", "event_id": event, "who": "w1", "app": "outbox-lanes"}
+    counts = {"lease_left": 3.0, "old_attempts": 0, "attempts": 1, "abandoned": 0, "replays": 0}
+    rest = {"n": n, "old_status": old, "new_status": new, "retries": False, "reason": None, "dead_reason": None}
+    return {**about, **held, **counts, **rest}
+
+
+def look(t: float, **status: int) -> dict[str, Any]:
+    page = {"outbox_processed_total": float(status.get("done", 0)), "outbox_paused{cause=connect}": 0.0}
+    worker = {"up": True, "ready": 200, "state": "ready", "m": page}
+    return {"t": t, "phase": "fault", "status": status, "oldest": 1.0, "stuck": 0, "workers": {"w1": worker}}
+
+
+def made_record(folder: Path, rows: Sequence[dict[str, Any]] | None = None, **about: Any) -> Record:
+    """The folder of a run: two events that are done, unless given otherwise."""
+    claims = [step(event, "pending", "processing", 1) for event in EVENTS]
+    files: dict[str, Sequence[Any]] = {
+        "ledger": [asdict(LedgerEntry(event, "block", event, "upsert", 1, "d", BEGAN + 1)) for event in EVENTS],
+        "events": [row(event) for event in EVENTS] if rows is None else rows,
+        "steps": claims + [step(event, "processing", "done", 2) for event in EVENTS],
+        "documents": [{"_id": f"block:{event}", "found": True, "version": 1, "digest": "d"} for event in EVENTS],
+        "timeline": [look(n, done=n) for n in range(9)],
+        **dict.fromkeys(("leases", "attempts", "audit"), ()),
+    }
+    for name, lines in files.items():
+        (folder / f"{name}.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "logs").mkdir(exist_ok=True)
+    usual = {"experiment": "bad_op", "began_at": BEGAN, "notes": {"recovery_seconds": 1.0}, "problems": []}
+    spans = {"OutboxStuck": [[3.0, 4.0, "pending"], [4.0, 6.0, "firing"]]}
+    usual |= {"exit_codes": {"w1": 0}, "alerts": {"speed": 60.0, "spans": spans, "why_not": ""}}
+    (folder / "record.json").write_text(json.dumps({**usual, **about}))
+    return Record(folder)
 
 
 def experiment(**more: Any) -> Experiment:

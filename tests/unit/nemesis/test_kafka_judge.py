@@ -11,10 +11,10 @@ from tests.nemesis import command, report
 from tests.nemesis.kafka_judge import CHECKS, KafkaEvidence, judge
 from tests.nemesis.schedule import KAFKA_KINDS
 from tests.nemesis.verdict import NemesisVerdict
+from tests.unit.nemesis.test_judge import ABOUT, DELETED, GOOD, KEPT, Files
+from tests.unit.nemesis.test_judge import history as table_history
 
-GOOD, DELETED = "019a0000-0000-7000-8000-000000000001", "019a0000-0000-7000-8000-000000000002"
-KEPT, UNANSWERED = "019a0000-0000-7000-8000-000000000003", "019a0000-0000-7000-8000-000000000004"
-Files = dict[str, list[dict[str, Any]]]
+UNANSWERED = "019a0000-0000-7000-8000-00000000000b"
 Damage = Callable[[dict[str, Any], Files], Any]
 SEEN = {"at": 12.0, "before": 9.0, "life": 0, "index": "i"}
 FALLEN = SEEN | {"changed": {"page:e1": 4}}
@@ -27,65 +27,24 @@ def act(kind: str, began: float = 5.0, **numbers: float) -> dict[str, Any]:
 
 def history() -> tuple[dict[str, Any], Files]:
     """An upsert, a delete, a refresh, and a commit without an answer that the log does not have."""
-    about = {
-        "source": "kafka",
-        "seed": 1,
-        "rate": 50,
-        "commit": "c",
-        "postgresql": "1",
-        "elasticsearch": "1",
-        "kafka": "1",
-        "python": "3",
-        "clock": "libfaketime",
-        "minutes": 1,
-        "refused_attempts": 0,
-        "joined_swapped": 1,
-        "looks": 1,
-        "answers": 3,
-        "wire_targets": {"nemesis": 2},
-        "wire_again": 0,
-        "wire_sent": 2,
-        "wire_strangers": [],
-        "exit_codes": {"w1.1": 0},
-        "crashed_commands": [],
-        "problems": [],
-        "failed_rows": [],
-        "healed": 50.0,
-        "storm_ended": 900.0,
-        "backlog": 7,
-        "drain_seconds": 1.0,
-        "ill_workers": [],
-        "takeover_seconds": 11.0,
-        "final_verify": {"code": 0},
-        "audit_verify": {"code": 0},
-        "password_seen": 0,
-        "canary_seen": 0,
-        "neighbour_before": "same",
-        "neighbour_after": "same",
-    }
+    about, files = table_history()
+    about |= ABOUT | {"source": "kafka", "rate": 50, "kafka": "1", "minutes": 1, "storm_ended": 900.0}
+    about |= {"failed_rows": [], "ill_workers": [], "takeover_seconds": 11.0}
+    del about["routed_swapped"], about["linked_swapped"]
     entries = [(GOOD, "page", "e1", "upsert", 5, "d5", True), (DELETED, "page", "e2", "delete", 6, "", True)]
     entries += [(KEPT, "joined", "p1", "refresh", 0, "", True), (UNANSWERED, "page", "e1", "upsert", 9, "d9", False)]
     keys = ("id", "entity_type", "entity_id", "op", "version", "digest", "committed")
     stored = {"id": DELETED, "document": "page:e2", "op": "delete", "event_version": 6, "status": "done"}
-    files: Files = {
+    return about, {
         "ledger": [dict(zip(keys, entry, strict=True)) | {"at": 1.0} for entry in entries],
         "stored": [stored | {"dead_reason": None, "done_at": 8.0}],
         "strays": [],
         "events": [],
-        "documents": [
-            {"_id": "page:e1", "found": True, "version": 5, "digest": "d5"},
-            {"_id": "page:e2", "found": False, "version": None, "digest": ""},
-            {"_id": "joined:p1", "found": True, "version": 900, "digest": "j1"},
-        ],
-        "view": [{"_id": "joined:p1", "digest": "j1"}],
-        "seen": [{"at": 11.0, "before": 9.0, "life": 0, "index": "i", "changed": {"page:e1": 5, "page:e2": 0}}],
-        "timeline": [{"at": 90.0, "calm": True, "stuck": 0, "connections": 9, "workers": {"w1.1": [80, 20]}}],
+        "documents": files["documents"][:3],
+        "view": files["view"][:1],
         "acts": [act(kind) for kind in KAFKA_KINDS] + [act("kill_9", 300.0, takeover=6.5)],
-        "audit": [],
-        "leases": [],
-        "logs": [{"event": "worker.started"}],
+        **{name: files[name] for name in ("seen", "timeline", "audit", "leases", "logs")},
     }
-    return about, files
 
 
 def judged(folder: Path, about: dict[str, Any], files: Files) -> NemesisVerdict:

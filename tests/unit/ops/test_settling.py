@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import pytest
 
-from outbox.errors import DatabaseDown
 from outbox.ops import settling
 from outbox.ops.settling import FASTEST_SECONDS, SettleWatch, Subject, TooManyWaiters
 from outbox.policy.event import Status
@@ -61,14 +60,3 @@ def test_no_more_than_some_may_wait(table: Table, watch: SettleWatch, monkeypatc
         watch.submit(uuid4(), 0.2)
     assert [future.result(PATIENCE_SECONDS) for future in waiting] == [None, None]
     assert watch.wait(uuid4(), 0) is None
-
-
-def test_a_reading_that_fails_is_the_error_of_all_who_wait_then(table: Table, watch: SettleWatch) -> None:
-    table.down = DatabaseDown("gone")
-    waiting = [watch.submit(uuid4(), PATIENCE_SECONDS) for _ in range(2)]
-    for future in waiting:
-        with pytest.raises(DatabaseDown):
-            future.result(PATIENCE_SECONDS)
-    table.down, id = None, uuid4()
-    table.states[id] = "done"
-    assert watch.wait(id, PATIENCE_SECONDS) is Status.DONE

@@ -7,9 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outbox.policy.inputs import (
-    AuditFilter,
     BadRequest,
-    read_audit_filter,
     read_event_filter,
     read_text,
     reason,
@@ -65,14 +63,6 @@ def test_what_is_invalid_is_refused_by_field(raw: dict[str, object], field: str,
         read_event_filter(raw, NOW)
     assert [name for name, _ in refused.value.problems] == [field]
     assert says in str(refused.value)
-
-
-def test_the_audit_filter_reads_its_own_fields() -> None:
-    batch = uuid4()
-    read = read_audit_filter({"action": "REPLAY_BATCH_ITEM", "actor": "alice", "batch_id": str(batch)}, NOW)
-    assert read == AuditFilter(action="REPLAY_BATCH_ITEM", actor="alice", batch_id=batch)
-    with pytest.raises(BadRequest, match="action: 'REPLAYED' is none of"):
-        read_audit_filter({"action": "REPLAYED"}, NOW)
 
 
 @pytest.mark.parametrize("character", ["\x00", "\n", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\u2066"])

@@ -24,11 +24,6 @@ def test_the_third_refusal_is_about_the_size(refusal: Failure) -> None:
     assert blamed.reason is Reason.TOO_LARGE
 
 
-def test_a_document_smaller_than_a_batch_is_never_blamed() -> None:
-    memory = Stubborn(least_bytes=100)
-    assert {memory.judge(action(), 99, BUSY) for _ in range(10)} == {BUSY}
-
-
 def test_a_timeout_does_not_count_and_success_forgets() -> None:
     memory = Stubborn(least_bytes=100)
     for answer in (BUSY, BUSY, WRITTEN, BUSY, BUSY, LATE, BUSY, BUSY):

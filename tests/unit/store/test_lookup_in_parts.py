@@ -55,24 +55,6 @@ class View:
         return reading, self.clock() - started
 
 
-@pytest.mark.parametrize("slow", [0, 217, 499])
-def test_one_slow_row_of_500_is_found_in_three_steps_and_all_others_are_read(slow: int) -> None:
-    reading, seconds = View([slow]).look_up(batch(500))
-    assert set(reading.blamed) == {UUID(int=slow)}
-    assert len(reading.found) == 499
-    assert seconds < 13.6
-
-
-def test_a_slow_row_that_comes_back_is_read_apart_and_delays_its_batch_by_its_own_time_only() -> None:
-    view = View([7])
-    view.look_up(batch(500))
-    view.reads.clear()
-    reading, seconds = view.look_up(batch(500))
-    assert view.reads == [499, 1]
-    assert (len(reading.found), set(reading.blamed)) == (499, {UUID(int=7)})
-    assert seconds == pytest.approx(3.5, abs=0.1)
-
-
 def test_ten_slow_rows_that_come_back_together_delay_their_batch_no_longer_than_one_and_have_turns() -> None:
     slow = list(range(0, 500, 50))
     view = View(slow)

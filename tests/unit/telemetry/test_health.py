@@ -185,11 +185,3 @@ def test_a_chore_that_hangs_restarts_no_daemon_and_is_named() -> None:
     report = daemon.health.beats.report()
     assert {name for name, loop in report.items() if not loop["ok"]} == {"replays", "webhooks", "pruner"} == set(beside)
     assert {name for name, loop in report.items() if loop["needed"]} == {"lane-0"}
-
-
-def test_a_draining_daemon_is_alive_until_well_after_its_grace() -> None:
-    daemon = Daemon().told(facts.Beat("lane-0"), facts.WorkerDraining("SIGTERM", 100.0))
-    daemon.now += 105
-    assert daemon.health.alive()
-    daemon.now += 10
-    assert not daemon.health.alive()

@@ -192,26 +192,6 @@ def test_a_pause_shows_by_cause_until_it_ends(registry: CollectorRegistry, metri
     assert value(registry, "outbox_paused", cause="operator") == 0
 
 
-def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRegistry, metrics: Metrics) -> None:
-    lanes = {
-        "article": facts.TypeBacklog(5, 3.5, 3),
-        "excluded": facts.TypeBacklog(1, 9.0, 1),
-        "other": facts.TypeBacklog(1, 2.0, 0),
-    }
-    metrics.handle(backlog(lanes=lanes, failed={"connect": 2, "their_own_reason": 1}))
-    assert value(registry, "outbox_lag_events") == 7
-    assert value(registry, "outbox_due_events") == 4
-    assert value(registry, "outbox_failed_events", reason="connect") == 2
-    assert value(registry, "outbox_failed_events", reason="other") == 1
-    assert value(registry, "outbox_lane_lag_events", entity_type="article") == 5
-    assert value(registry, "outbox_lane_lag_events", entity_type="other") == 1
-    assert value(registry, "outbox_lane_oldest_age_seconds", entity_type="excluded") == 9.0
-    assert value(registry, "outbox_sample_timestamp_seconds") == NOW
-    metrics.handle(backlog(lag=0, failed={}, lanes={}))
-    assert value(registry, "outbox_failed_events", reason="connect") == 0
-    assert value(registry, "outbox_lane_lag_events", entity_type="article") == 0
-
-
 @pytest.mark.parametrize(
     ("fact", "name", "labels", "expected"),
     [
