@@ -10,7 +10,6 @@ import pytest
 
 from outbox.config import VARIABLES, load_settings
 from outbox.errors import ConfigurationError
-from outbox.policy.redact import redact_dsn
 
 CANARY = "c4n4ry"
 GOOD = {
@@ -68,20 +67,3 @@ def test_config_print_shows_every_variable_with_its_source(tmp_path: Path) -> No
     assert shown["OUTBOX_BATCH_SIZE"] == {"value": 7, "source": "environment"}
     assert shown["OUTBOX_ENTITY_TYPES"] == {"value": ["a"], "source": "flag"}
     json.dumps(shown)
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("postgresql://db/shop", "postgresql://db/shop"),
-        ("postgresql://app:s@db:5432/shop", "postgresql://app:***@db:5432/shop"),
-        ("postgresql://app:s@cr:e/t@db/shop", "postgresql://app:***@db/shop"),
-        ("postgresql://app:s@a:1,b:2/shop", "postgresql://app:***@a:1,b:2/shop"),
-        ("postgresql://db/shop?password=s&user=app", "postgresql://db/shop?password=***&user=app"),
-        ("host=db password='it\\'s' user=app", "host=db password=*** user=app"),
-        ("host=db password=a\\ b&c user=app", "host=db password=*** user=app"),
-        ("cannot reach postgresql://a:s@db or http://b:s@es", "cannot reach postgresql://a:***@db or http://b:***@es"),
-    ],
-)
-def test_a_connection_string_is_shown_without_its_password(text: str, shown: str) -> None:
-    assert redact_dsn(text) == shown

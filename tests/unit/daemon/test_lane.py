@@ -8,8 +8,8 @@ import pytest
 from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
-from outbox.errors import DatabaseAway, DatabaseDown, LockHeld
-from outbox.facts import NoProgress, SinkPaused, SinkResumed, Warned
+from outbox.errors import DatabaseDown
+from outbox.facts import NoProgress, SinkPaused, SinkResumed
 from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import Failure, Reason
@@ -118,19 +118,6 @@ def test_a_systemic_refusal_pauses_the_target_gives_all_back_and_resumes_without
     assert memory.statuses() == {"done"}
 
 
-def test_a_probe_that_raises_does_not_keep_the_target_paused_for_ever(memory: Memory) -> None:
-    memory.produce(10)
-    memory.sink.systemic = BLOCKED
-    memory.lane.step()
-    memory.clock.passes(10)
-    real, memory.gate._probe = memory.gate._probe, lambda _: 1 / 0  # type: ignore[assignment,return-value]
-    memory.lane.step()
-    assert [fact.event for fact in memory.worker.of(Warned)] == ["lane.error"]
-    memory.gate._probe, memory.sink.systemic = real, None
-    memory.steps(10)
-    assert memory.statuses() == {"done"}
-
-
 def cut_short(memory: Memory, error: DatabaseDown) -> None:
     """A batch whose lane meets this."""
 
@@ -149,18 +136,6 @@ def test_a_batch_that_may_have_broken_its_session_waits_for_the_end_of_its_lease
     cut_short(memory, DatabaseDown("server closed the connection unexpectedly"))
     memory.steps(3)
     assert memory.statuses() == {"processing"}
-
-
-def test_a_lane_does_not_wait_for_who_holds_rows_that_it_would_give_back(memory: Memory) -> None:
-    cut_short(memory, DatabaseAway("terminating connection"))
-
-    def locked(token: UUID) -> None:
-        raise LockHeld("lock timeout")
-
-    memory.events.release = locked  # type: ignore[method-assign, assignment]
-    memory.queue.produce("next")
-    assert memory.lane.step() == 0.0
-    assert memory.statuses() == {"processing", "done"}
 
 
 # Batches of which nothing comes

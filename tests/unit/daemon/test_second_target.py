@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outbox.errors import DatabaseDown, NothingSent
-from outbox.facts import Fact, Warned
+from outbox.facts import Fact
 from outbox.policy.outcome import WRITTEN, Failure, Outcome, Reason, Stale
 from outbox.ports import BulkAction, Mirroring, Refusal, WriteReport
 from outbox.reindex.second_target import PATIENCE_SECONDS, STALE_SECONDS, SecondTarget, StreamTarget
@@ -99,22 +99,6 @@ def test_what_is_stale_in_the_target_still_reaches_the_new_index(bench: Bench) -
     bench.mirror()
     assert bench.write(4) == Stale(5)
     assert bench.has(NEW)
-
-
-@pytest.mark.parametrize("failure", [GONE, Failure(Reason.ES_BLOCKED, "403 blocked"), Failure(Reason.ES_AUTH, "403")])
-def test_a_second_index_that_is_gone_or_blocked_ends_the_rebuild_and_production_goes_on(
-    bench: Bench, failure: Failure
-) -> None:
-    bench.mirror()
-    bench.refuse_in(NEW, failure)
-    assert bench.write() is WRITTEN
-    assert len(bench.rebuilds.given_up) == 1
-    assert NEW in bench.rebuilds.given_up[0]
-    assert [fact.event for fact in bench.facts if isinstance(fact, Warned)] == ["rebuild.broken"]
-    bench.sink.refuse = lambda _: None
-    bench.write(2)
-    assert not bench.has(NEW), "nothing more is mirrored"
-    assert bench.rebuilds.confirmed == [7, 8]
 
 
 def test_a_loss_that_could_not_be_recorded_makes_the_event_wait(bench: Bench) -> None:

@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 from outbox.cli.menu import app
-from outbox.config.load import known_names
 from tests.fixtures.deployment import DEPLOY, settings_in, shutdown_grace_seconds, unit_file
 
 SYSTEMD = DEPLOY / "systemd"
@@ -65,12 +64,3 @@ def test_what_is_started_is_a_command_with_options_that_there_are(command: str) 
     told = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"})
     assert told.exit_code == 0
     assert all(option in told.output for option in options if option.startswith("--"))
-
-
-@pytest.mark.parametrize("program", SUPERVISOR)
-def test_supervisor_programs_set_only_names_that_there_are(program: str) -> None:
-    told = dict(SUPERVISOR[program])
-    given = dict(pair.split("=", 1) for pair in told["environment"].split(","))
-    assert set(given) <= set(known_names())
-    assert given["OUTBOX_SHUTDOWN_GRACE_SECONDS"] == f'"{GRACE}"'
-    assert given.get("OUTBOX_OUTAGE_POLICY") == ('"pause"' if told["command"].endswith(" run") else None)

@@ -35,18 +35,6 @@ def examined(found: dict[str, str] | None, status: dict[str, object] | None = No
     return [(finding.level, finding.detail, finding.remedy) for finding in check.examine()]
 
 
-def test_every_value_is_text_the_key_is_the_entity_and_the_password_a_reference_to_a_file() -> None:
-    made = connector.configuration(replace(PLAN, secrets="/run/secrets/outbox"))
-    assert all(isinstance(value, str) and value for value in made.values())
-    assert [name for name, value in made.items() if "{" in value] == ["database.password"]
-    assert made["database.password"] == "${file:/run/secrets/outbox:password}"
-    assert made["transforms.outbox.table.field.event.key"] == "entity_key"
-    assert made["transforms.outbox.table.field.event.payload"] == "payload"
-    assert {made[f"{part}.converter"] for part in ("key", "value", "header")} == {
-        "org.apache.kafka.connect.storage.StringConverter"
-    }
-
-
 def test_the_predicate_and_the_list_of_tables_mean_the_log_and_no_other_table() -> None:
     made = connector.configuration(replace(PLAN, schema="out.box", prefix="o-1"))
     assert re.fullmatch(made["table.include.list"], "out.box.search_outbox_log")
@@ -59,12 +47,6 @@ def test_a_password_in_the_configuration_is_named_and_not_shown() -> None:
     found = examined(connector.configuration(PLAN) | {"database.password": "hunter2"})
     assert [level for level, *_ in found] == [Level.OK, Level.WARN, Level.OK]
     assert "hunter2" not in str(found)
-
-
-def test_no_connector_of_that_name_is_a_problem_with_a_remedy() -> None:
-    ((level, detail, remedy),) = examined(None)
-    assert (level, detail) == (Level.BAD, "there is no connector outbox-log")
-    assert "outbox kafka connector" in remedy
 
 
 TRACE = """org.apache.kafka.connect.errors.ConnectException: An exception occurred in the change event producer.

@@ -1,13 +1,11 @@
 """`outbox explain-error`: the same table that judges in earnest, for whatever piece of a reply a person has."""
 
 import json
-from typing import Any
 
 import pytest
 
 from outbox.errors import UsageError
-from outbox.ops.explain import explain_reply, explain_stored
-from outbox.ops.stored_event import StoredEvent
+from outbox.ops.explain import explain_reply
 
 REFUSED = {"type": "document_parsing_exception", "reason": "[1:5] failed to parse field [n] of type [long]"}
 ITEM = {"index": {"_index": "i", "_id": "1", "status": 400, "error": REFUSED}}
@@ -36,14 +34,3 @@ def test_any_piece_of_a_reply_is_explained(reply: object, status: int | None, re
 def test_what_is_no_reply_is_refused_with_what_is_missing(text: str) -> None:
     with pytest.raises(UsageError):
         explain_reply(text)
-
-
-def stored(reason: str | None = None, error: str | None = None, code: str | None = None, **more: object) -> StoredEvent:
-    fields: dict[str, Any] = {**dict.fromkeys(StoredEvent.__dataclass_fields__), "op": "upsert", **more}
-    return StoredEvent(**{**fields, "error_reason": reason, "error": error, "error_code": code})
-
-
-def test_a_stored_failure_is_explained_by_its_cause_chain() -> None:
-    detail = json.dumps({"status": 400, "rule": "document", "error": REFUSED}).encode()
-    verdict = explain_stored(stored("es_rejected_document", "text", "OUTBOX_PAYLOAD_INVALID"), detail)
-    assert (verdict.rule, verdict.failure_class) == ("document", "deterministic")

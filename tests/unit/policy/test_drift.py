@@ -4,15 +4,12 @@ import pytest
 
 from outbox.policy.drift import (
     NO_SOURCE,
-    DriftFinding,
-    DriftReport,
     HeldDocument,
     Key,
     Kind,
     Truth,
     judge,
 )
-from outbox.reindex.partwise_verify import RESULTS, PartResult
 
 KEY = Key("article", "1")
 BODY = '{"title": "x"}'
@@ -43,25 +40,3 @@ def held(version: int = 5, source: object = None) -> HeldDocument:
 )
 def test_verdicts(truth: Truth, there: HeldDocument | None, expected: Kind | None) -> None:
     assert judge(truth, there) is expected
-
-
-def test_reports_of_parts_add_up_to_what_one_report_would_hold() -> None:
-    """By way of JSON, as they come from other processes; the first hundred of each kind stay."""
-    whole, added = DriftReport(), DriftReport()
-    for number in range(3):
-        part = DriftReport(compared=10, in_flux=1, without_source=3)
-        for place in range(60):
-            kind = Kind.DIFFERENT if place % 2 else Kind.UNKNOWN
-            key = KEY if place % 2 else None
-            found = DriftFinding(kind, "i", f"{number}-{place}", key, 1, 2, "r", ("title",), "why", failed=place == 1)
-            part.found(found)
-            whole.found(found)
-        part.cannot_read(KEY, "broken")
-        whole.cannot_read(KEY, "broken")
-        part.note("said once")
-        whole.note("said once")
-        crossed = RESULTS.validate_json(RESULTS.dump_json(PartResult(part, [])))
-        added.add(crossed.report)
-    whole.compared, whole.in_flux, whole.without_source = 30, 3, 9
-    assert added == whole
-    assert len(added.first[Kind.UNKNOWN]) == 90

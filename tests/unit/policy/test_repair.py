@@ -3,7 +3,7 @@
 import pytest
 
 from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth
-from outbox.policy.repair_event import RepairEvent, refresh, repair_event, too_many_deletes
+from outbox.policy.repair_event import repair_event, too_many_deletes
 
 KEY = Key("article", "1")
 BODY = '{"a": 1}'
@@ -33,24 +33,6 @@ def test_versions_pass(
     made = repair_event(truth, there, tombstone)
     assert made is not None
     assert (made.kind, made.op, made.version) == expected
-
-
-@pytest.mark.parametrize(
-    ("truth", "there", "kind", "routing"),
-    [
-        (Truth(KEY, BODY), None, Kind.MISSING, None),
-        (Truth(KEY, BODY), held(8, routing="here"), Kind.DIFFERENT, "here"),
-        (Truth(KEY, BODY, None, "there", routed=True), held(8, {"a": 1}, "here"), Kind.DIFFERENT, "here"),
-        (Truth(KEY), held(8, routing="here"), Kind.ORPHANED, "here"),
-    ],
-    ids=["missing", "different", "under another routing than the view says", "gone"],
-)
-def test_what_is_looked_up_is_repaired_without_a_version_where_the_document_is(
-    truth: Truth, there: HeldDocument | None, kind: Kind, routing: str | None
-) -> None:
-    gone = kind is Kind.ORPHANED
-    expected = RepairEvent(kind, KEY, "delete" if gone else "refresh", None, None, routing)
-    assert refresh(truth, there, gone=gone) == expected
 
 
 @pytest.mark.parametrize(

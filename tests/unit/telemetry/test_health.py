@@ -126,22 +126,6 @@ def test_due_rows_without_a_success_turn_it_not_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("announced", "why"),
-    [
-        ([sampled(due=0)], "nothing is due"),
-        ([sampled(due=5), *[UNANSWERED] * 3], "the sink is away"),
-        ([sampled(due=5), facts.SinkPaused("articles", "es_auth", "401")], "a target is paused"),
-        ([sampled(due=5), facts.OperatorPaused("type:a", "alice", "x")], "an operator has paused something"),
-    ],
-    ids=lambda part: part if isinstance(part, str) else "",
-)
-def test_freshness_does_not_count_while(announced: list[facts.Fact], why: str) -> None:
-    daemon = Daemon().started().told(*announced)
-    daemon.now += 3_600
-    assert daemon.status in ("ready", "degraded")
-
-
-@pytest.mark.parametrize(
     ("rules", "stale"),
     [
         (ReadyRules(), True),

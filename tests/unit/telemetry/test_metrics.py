@@ -178,20 +178,6 @@ def test_the_types_that_were_declared_first_are_labels_and_others_count_as_other
     assert value(registry, "outbox_lane_lag_events", entity_type="type-1") == 3
 
 
-def test_a_pause_shows_by_cause_until_it_ends(registry: CollectorRegistry, metrics: Metrics) -> None:
-    metrics.handle(facts.SinkPaused("a", "es_auth", "401"))
-    metrics.handle(facts.SinkPaused("b", "es_auth", "401"))
-    metrics.handle(facts.OperatorPaused("*", "alice", "deploy"))
-    assert value(registry, "outbox_paused", cause="es_auth") == 2
-    assert value(registry, "outbox_paused", cause="operator") == 1
-    metrics.handle(facts.SinkPaused("a", "es_blocked", "read-only"))
-    metrics.handle(facts.SinkResumed("b", "es_auth", 5.0))
-    metrics.handle(facts.OperatorResumed("*"))
-    assert value(registry, "outbox_paused", cause="es_auth") == 0
-    assert value(registry, "outbox_paused", cause="es_blocked") == 1
-    assert value(registry, "outbox_paused", cause="operator") == 0
-
-
 @pytest.mark.parametrize(
     ("fact", "name", "labels", "expected"),
     [
