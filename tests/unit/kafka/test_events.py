@@ -271,15 +271,6 @@ def test_what_a_former_owner_may_have_sent_is_checked_however_young_it_is() -> N
     assert bench.records.asked, "the first records of an assignment count as sent before"
 
 
-def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:
-    """A connector that was restarted sends it again; a verdict goes by the event's id."""
-    bench = Bench()
-    twice = a_record(0, "a", id="00000000-0000-0000-0000-000000000001")
-    bench.arrive(twice, a_record(1, "b"), a_record(2, "a", id="00000000-0000-0000-0000-000000000001", version=1))
-    assert [event.seq for event in bench.worker.claim().events] == [0, 1]
-    assert bench.committable() == 0
-
-
 def test_a_refresh_of_another_database_fails_and_deletes_nothing() -> None:
     """Looked up here, its entity is gone. What brings its payload is written, whoever wrote it."""
     bench = Bench(database="here")
@@ -348,18 +339,6 @@ def test_the_first_batch_of_a_suspect_partition_becomes_rows_unsent_and_the_next
     assert [row.settlement for row in bench.records.rows.values()] == [None, None]
     bench.take(a_record(2, "c"))
     assert (bench.ids(), bench.committable()) == ({"c"}, 3)
-
-
-def test_more_than_the_span_is_not_handed_out_above_a_record_that_stays() -> None:
-    """So that the next owner knows what may have been sent before."""
-    bench = Bench(batch_size=10)
-    bench.refuse("0", failure=Failure(Reason.ES_5XX, "moving", moving=True))
-    bench.arrive(*(a_record(n, str(n)) for n in range(100)))
-    for _ in range(30):
-        bench.worker.run(10)
-        bench.clock.passes(20)
-    assert bench.committable() == 0
-    assert len(bench.ids()) <= 41
 
 
 OUTCOMES = st.sampled_from(["written", "refused", "busy", "away", "database away", "error", "revoked"])
