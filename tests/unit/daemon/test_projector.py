@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from outbox import fast_path
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
-from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
-from outbox.policy.settle import RetryPolicy
 from outbox.ports import BulkAction, Document, Named, NewerDelete, WriteReport
 from tests.fakes import FakeRow, MemoryEvents, MemoryQueue
 from tests.fixtures.events import BODY
@@ -128,18 +126,6 @@ def test_whatever_is_refused_the_index_ends_with_the_newest_good_event(steps: li
         assert row.status != "processing"
 
 
-# Before sending
-
-
-def test_a_row_that_can_never_be_sent_never_reaches_the_wire_and_its_neighbours_go_on(memory: Memory) -> None:
-    bad, good = memory.produce("a", op="not-a-real-op"), memory.produce("b")
-    memory.run()
-    assert [action.id for request in memory.sink.sent for action in request] == ["article:b"]
-    assert memory.status(bad, good) == ["failed", "done"]
-    (failed,) = memory.worker.of(AttemptFailed)
-    assert failed.failure.error == "ValueError: Unknown outbox op: 'not-a-real-op'"
-
-
 # Time
 
 
@@ -226,15 +212,6 @@ def test_at_most_fifty_of_one_fingerprint_fail_and_the_rest_wait_a_minute_with_t
     assert memory.status(*bad).count("failed") == 50
     assert {(row.attempts, row.due_in, row.error_reason) for row in held} == {(0, 60.0, "es_rejected_document")}
     assert [fact.fingerprint for fact in memory.worker.of(BrakeOn)] == ["f1"]
-
-
-def test_a_row_that_has_used_up_its_attempts_fails_without_the_brake() -> None:
-    memory = Memory(retry=RetryPolicy(1, Backoff(1.0, 300.0)))
-    for number in range(80):
-        memory.produce(str(number))
-    memory.sink.refuse = lambda _: BUSY
-    memory.run()
-    assert memory.worker.last.failed == 80
 
 
 # A plain batch

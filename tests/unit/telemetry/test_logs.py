@@ -82,11 +82,6 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     (facts.BatchClaimed(TOKEN, 0, 500, 0.0042), "batch.claimed", {"counts": {"claimed": 500}, "duration_ms": 4.2}),
     (settled(done=500), "batch.settled", {"counts": {"done": 500}, "duration_ms": 20.0, "batch": str(TOKEN)}),
     (
-        facts.BulkSent("partial", {"written": 9, "failed": 1}, {"deterministic": 1}, 100, 0.01, "articles"),
-        "bulk.partial_failure",
-        {"counts": {"deterministic": 1}},
-    ),
-    (
         facts.AttemptFailed(EVENT, CONNECT, 1.5),
         "event.retry_scheduled",
         {"reason": "connect", "attempts": 1, "trace_id": "a" * 32, "retry_seconds": 1.5},
@@ -104,11 +99,6 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     (facts.BrakeOff("abc", 10), "brake.off", {"held": 10}),
     (facts.IndexVerified({"stale": 1}, 5, 0.1), "verify.done", {"level": "warning"}),
     (facts.Warned("x.y", "look", {"level": 3}), "x.y", {"message": "look", "level": "warning", "level_": 3}),
-    (
-        facts.AccessJudged(facts.AccessVerdict.WRONG_TOKEN, "10.0.0.9"),
-        "console.access",
-        {"verdict": "wrong_token", "client": "10.0.0.9", "level": "warning"},
-    ),
     (facts.EventsReplayed(TOKEN, "cli", 5, 1, "alice"), "replay.dispatched", {"by": "alice"}),
     (facts.ReplaySettled(TOKEN, "settled", 4, 1, 0, 3.0), "replay.settled", {"status": "settled"}),
     (facts.TablePruned("search_outbox_events", 500, True, 0.1), "prune.done", {"counts": {"pruned": 500}}),

@@ -192,22 +192,10 @@ def test_the_types_that_were_declared_first_are_labels_and_others_count_as_other
         ),
         (facts.EventsReplayed(uuid4(), "cli", 4, 1, "alice"), "outbox_replayed_total", {"source": "cli"}, 4),
         (
-            facts.ReplaySettled(uuid4(), "settled", 3, 1, 0, 9.0),
-            "outbox_replay_results_total",
-            {"result": "failed_again"},
-            1,
-        ),
-        (
             facts.WebhookTried("replay.settled", "given_up", 9),
             "outbox_webhook_deliveries_total",
             {"result": "given_up"},
             1,
-        ),
-        (
-            facts.TablePruned("search_outbox_events", 500, True, 0.2),
-            "outbox_pruned_total",
-            {"table": "search_outbox_events"},
-            500,
         ),
         (facts.PrunePassed(False), "outbox_prune_timestamp_seconds", {}, 0),
         (facts.IndexVerified({"missing": 2}, 100, 5.0), "outbox_drift_documents", {"kind": "missing"}, 2),
