@@ -1,7 +1,7 @@
 """The fast path: what nearly every batch is, decided over whole columns instead of event by event. Sends nothing.
 
-Each function stands for a plain rule and gives the same answer, or none; then the plain rule is asked. A property test
-holds each pair together (tests/unit/test_fast_path.py).
+Each function stands for a plain rule and gives the same answer, or none; then the plain rule is asked. Property tests
+hold each pair together (tests/unit/test_fast_path.py, and whole batches in tests/unit/daemon/test_projector.py).
 
     here            the plain rule
     sort_out        Naming.refusal and Naming.address of each event

@@ -216,7 +216,7 @@ def _heartbeat_fits_lease(settings: Settings) -> Iterator[ConfigProblem]:
 def _types_not_in_both(settings: Settings) -> Iterator[ConfigProblem]:
     both = sorted(set(settings.worker.entity_types) & set(settings.worker.exclude_entity_types))
     if both:
-        what = f"names {', '.join(both)}, which OUTBOX_EXCLUDE_ENTITY_TYPES leaves out"
+        what = f"names {', '.join(both)[:200]}, which OUTBOX_EXCLUDE_ENTITY_TYPES leaves out"
         yield ConfigProblem("OUTBOX_ENTITY_TYPES", what, "Name each entity type in one of the two.")
 
 

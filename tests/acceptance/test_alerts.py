@@ -42,16 +42,3 @@ def test_an_outage_of_elasticsearch_fires_and_its_end_is_seen(
             proxy.heal()
             eventually(lambda: queue.counts() == {"done": 220})
             eventually(lambda: not prometheus.firing())
-
-
-def test_a_pause_names_its_cause(queue: EventTable, start_daemon: StartProcess, elastic_url: str) -> None:
-    with Proxy.to(elastic_url) as proxy:
-        daemon = start_daemon(ELASTIC_URL=proxy.url(elastic_url), OUTBOX_OUTAGE_POLICY="pause")
-        daemon.wait_for_fact("worker.started")
-        with Prometheus([daemon.metrics_url.removeprefix("http://")], speed=SPEED) as prometheus:
-            proxy.cut()
-            queue.produce_many(20)
-            eventually(lambda: "OutboxPaused" in prometheus.firing())
-            causes = {alert.labels["cause"] for alert in prometheus.alerts() if alert.name == "OutboxPaused"}
-            assert causes == {"connect"}
-            assert set(queue.counts()) == {"pending"}

@@ -9,7 +9,6 @@ from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import answer, scripted
 
 pytestmark = pytest.mark.busy
-QUICK = {"OUTBOX_LEASE_SECONDS": "3"}  # one heartbeat per second
 
 
 def test_elasticsearch_down_at_the_start_is_an_outage_like_any_other(
@@ -41,14 +40,3 @@ def test_another_product_is_refused_and_nothing_is_spent(start_daemon: StartProc
         assert daemon.terminate() == 0
         assert server.bulks == []
     assert {(row.attempts, row.status) for row in queue.rows()} == {(0, "pending")}
-
-
-def test_a_worker_id_in_use_is_refused_with_78_when_its_holder_is_seen_to_live(start_daemon: StartProcess) -> None:
-    first = start_daemon(OUTBOX_WORKER_ID="w1", **QUICK)
-    first.wait_for_fact("worker.started")
-    second = start_daemon(OUTBOX_WORKER_ID="w1", **QUICK)
-    assert second.wait() == 78
-    assert second.facts("worker.id_taken")
-    assert "Another running worker uses this worker id" in second.output
-    assert "OUTBOX_WORKER_ID" in second.output
-    assert first.terminate() == 0

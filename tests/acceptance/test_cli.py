@@ -1,18 +1,15 @@
 """Commands as real processes: exit codes, words on stderr, data on stdout, nothing secret anywhere."""
 
 import json
-import signal
 import sys
 import time
 
 import pytest
 
-from outbox.store.schema.migrate import LOCK_KEY
 from tests.fixtures.commands import Outbox, refused
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import EventTable
-from tests.fixtures.scripted import answer, scripted
 
 AWAY = "postgresql://u:hunter2@127.0.0.1:1/d"
 
@@ -31,11 +28,6 @@ def test_all_wrong_settings_are_reported_at_once_each_with_a_remedy(outbox: Outb
     )
     refused(called, 78, "DATABASE_URL", "OUTBOX_LEASE_SECONDS", "OUTBOX_BATCH_SIZE", "ELASTIC_URL")
     assert "Did you mean OUTBOX_LEASE_SECONDS?" in called.err
-
-
-@pytest.mark.parametrize("command", [["run"], ["status"], ["config", "check"]])
-def test_no_command_starts_with_a_setting_that_it_does_not_know(outbox_here: Outbox, command: list[str]) -> None:
-    refused(outbox_here(*command, ELASTIC_UURL="x"), 78, "ELASTIC_UURL", "Did you mean ELASTIC_URL?")
 
 
 # Servers that are down, wrong or not ready
@@ -82,29 +74,11 @@ def test_a_database_without_the_schema_is_78_and_names_the_command(outbox: Outbo
         assert "outbox migrate" in refused_as.err
 
 
-def test_another_product_is_refused_with_78_and_nothing_is_written(outbox_here: Outbox) -> None:
-    other = answer(200, b'{"version": {"distribution": "another", "number": "2.11.0"}}', headers="")
-    with scripted(lambda _: other, lambda _: other) as server:
-        for command in (["index", "check"], ["index", "create", "x"]):
-            refused(outbox_here(*command, ELASTIC_URL=server.url), 78, "neither Elasticsearch nor OpenSearch")
-        assert {request.method for request in server.requests} <= {"GET", "HEAD"}
-
-
 def test_a_port_that_is_taken_is_78(outbox: Outbox, start_daemon: StartProcess) -> None:
     running = start_daemon()
     running.wait_for_fact("worker.started")
     called = outbox("run", OUTBOX_METRICS_PORT=running.env["OUTBOX_METRICS_PORT"])
     refused(called, 78, "OUTBOX_METRICS_PORT")
-
-
-def test_a_migrate_beside_another_says_what_it_waits_for(
-    start_process: StartProcess, servers: dict[str, str | None], queue: EventTable
-) -> None:
-    queue.connection.execute("select pg_advisory_lock(%s)", [LOCK_KEY])
-    second = start_process([sys.executable, "-m", "outbox", "migrate"], **servers)
-    second.wait_for_line("waiting for another migrate")
-    queue.connection.execute("select pg_advisory_unlock(%s)", [LOCK_KEY])
-    assert second.wait() == 0
 
 
 def test_claims_by_type_without_their_indexes_are_78(outbox: Outbox) -> None:
@@ -172,16 +146,3 @@ def test_version_and_help(outbox: Outbox) -> None:
     helped = outbox("--help", cold=True)
     assert helped.code == 0
     assert "Examples:" in helped.out
-
-
-# From a row to a document, by commands alone
-
-
-def test_watching_prints_a_line_per_reading_until_it_is_interrupted(
-    start_process: StartProcess, servers: dict[str, str | None], queue: EventTable
-) -> None:
-    queue.produce()
-    watching = start_process([sys.executable, "-m", "outbox", "status", "--watch"], **servers)
-    watching.wait_for_line("No projector runs: 1 open")
-    watching.signal(signal.SIGINT)
-    assert watching.wait() == 130

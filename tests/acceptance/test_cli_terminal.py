@@ -17,8 +17,6 @@ from tests.fixtures.processes import ROOT, clean_environment
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
-COLOUR = "\x1b[3"
-
 
 class Terminal:
     """A command with a terminal as its stdin, stdout and stderr."""
@@ -92,16 +90,6 @@ def test_a_command_that_takes_something_away_asks_first(queue: EventTable, serve
             asking.type(typed)
             asking.read_to_end()
             assert (asking.process.returncode, queue.value(triggers)) == (code, left)
-
-
-def test_colours_are_for_terminals_and_no_color_takes_them_away(
-    servers: dict[str, str | None], queue: EventTable
-) -> None:
-    queue.produce()
-    with terminal("doctor", **servers) as coloured:
-        assert COLOUR in coloured.read_to_end()
-    with terminal("doctor", **servers, NO_COLOR="1") as plain:
-        assert COLOUR not in plain.read_to_end()
 
 
 def test_watching_draws_one_picture_again_and_ctrl_c_leaves_it(

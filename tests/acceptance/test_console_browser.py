@@ -285,22 +285,3 @@ def test_the_keyboard_leads_everywhere(page: Page, connection: psycopg.Connectio
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-
-
-def test_a_single_event_is_discarded_and_brought_back(page: Page, connection: psycopg.Connection) -> None:
-    (id,) = events(connection)
-    page.goto(f"/ops/queue/events/{id}")
-    page.locator("summary", has_text="Discard this event").click()
-    act = page.locator("details.act", has_text="Discard this event")
-    act.get_by_label("Your name").fill("alice")
-    act.get_by_label("Reason").fill("no longer wanted")
-    act.get_by_role("button", name="Discard 1 event").click()
-    expect(page.get_by_text("Discarded. The row is kept")).to_be_visible()
-    expect(page.locator(".timeline")).to_contain_text("no longer wanted")
-    page.locator("summary", has_text="Replay this event").click()
-    act = page.locator("details.act", has_text="Replay this event")
-    expect(act.get_by_label("Your name")).to_have_value("alice")
-    act.get_by_label("Reason").fill("wanted after all")
-    act.get_by_role("button", name="Replay 1 event").click()
-    expect(page.get_by_text("Replay started.")).to_be_visible()
-    assert audit_counts(connection) == {"EVENT_DISCARDED": 1, "REPLAY_BATCH_ITEM": 1}

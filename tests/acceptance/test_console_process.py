@@ -40,16 +40,6 @@ def test_a_made_token_gives_access_and_only_its_hash_is_kept(
     assert told["token"] not in console.output
 
 
-def test_a_taken_port_is_said_and_not_a_traceback(start_process: StartProcess, database: str, tmp_path: Path) -> None:
-    port = str(find_free_port())
-    first = start_process([*CONSOLE, "--port", port], DATABASE_URL=database)
-    first.wait_for_line("console: ")
-    second = start_process([*CONSOLE, "--port", port], DATABASE_URL=database)
-    assert second.wait() == 78
-    assert "OUTBOX_CONSOLE_PORT" in second.output
-    assert "Traceback" not in second.output
-
-
 def test_it_starts_without_its_database_and_says_so_on_every_page(start_process: StartProcess) -> None:
     port = str(find_free_port())
     away = "postgresql://someone:a-secret-word@127.0.0.1:9/nothing"

@@ -1,13 +1,9 @@
 """scripts/smoke against a real installation: it says what it saw, cleans up, and knows a broken one."""
 
-import importlib.util
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import psycopg
-import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.console import Served
@@ -28,15 +24,6 @@ def smoke(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("smoke", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
 def test_it_walks_from_an_insert_to_a_replay_and_leaves_nothing_behind(
     console: Served,
     connection: psycopg.Connection,
@@ -55,12 +42,3 @@ def test_it_walks_from_an_insert_to_a_replay_and_leaves_nothing_behind(
     assert connection.execute("select count(*) from search_outbox_events").fetchone() == (0,)
     es.indices.refresh(index=index)
     assert es.count(index=index)["count"] == 0
-
-
-def test_a_row_against_a_failing_sink_uses_up_its_attempts(
-    postgres_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("OUTBOX_TEST_DATABASE_URL", "OUTBOX_TEST_ELASTIC_URL"):
-        monkeypatch.delenv(name, raising=False)
-    module().try_failing_sink(postgres_url)
-    assert "max_attempts_exceeded" in capsys.readouterr().out

@@ -12,7 +12,6 @@ from elasticsearch import Elasticsearch
 from labs import index as lab_index
 from labs import invariants
 from labs.receiver import Receiver
-from labs.worker import ROOT
 from tests.fixtures.depth import depth
 from tests.fixtures.postgres import fresh_database
 from tests.nemesis.crash_campaign import OPEN, Campaign
@@ -37,13 +36,6 @@ CHECKS = (
     nothing_secret_in_replies, attempts_are_bounded,
 )  # fmt: skip
 EVENTS = 40
-# As the reference on reliability names them, in its order; ours say "apply" for "ES applied", and no commas.
-REFERENCE = (
-    "claim sent / claim committed / decode / before send / mid body / after ES applied, before reply /"
-    " after reply, before ack / ack sent, before commit reply / after ack / in heartbeat / in reclaim / in replay /"
-    " in webhook send / in drain / before a page of a fan-out / after a page of a fan-out"
-)
-PAGE = ROOT / "docs" / "reliability.md"
 # Where rows need not be held: acknowledged or about to be, the lane had finished, or a command died.
 MAYBE_NOTHING_IN_HAND = {"ack sent before commit reply", "after ack", "in replay", "in webhook send"}
 SHORTCUT = "update search_outbox_replays set lease_until = clock_timestamp() where status = 'dispatching'"
@@ -192,10 +184,3 @@ def test_kill_9_at_this_point_loses_nothing_and_doubles_nothing(
     if point == "in webhook send":
         ids = [headers["webhook-id"] for headers, _ in receiver.taken]
         assert {ids.count(id) for id in ids} == {2}, "each message twice, known by its id"
-
-
-def test_the_points_are_those_of_the_reference_and_of_the_reliability_page() -> None:
-    named = REFERENCE.replace("ES applied", "apply").replace(",", "")
-    assert list(POINTS) == named.split(" / ")
-    page = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"The points: {', '.join(POINTS)}." in page

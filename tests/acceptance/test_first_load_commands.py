@@ -88,22 +88,3 @@ def test_a_refresh_that_is_stopped_says_how_to_go_on(
     assert last - STEP <= int(told[1]) <= last  # Ctrl-C may come between a step's commit and its account
     assert outbox(*command, "--rate", "0", "--after", f"article:{told[1]}").code == 0
     assert value(table, "select count(distinct entity_id) from search_outbox_events") == SIZE - 10
-
-
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        (("refresh",), "one of --id, --where and --all"),
-        (("refresh", "--where", "true"), "need --type"),
-        (("refresh", "--type", "note", "--all"), "This entity type is not kept by the view"),
-        (("refresh", "--all", "--after", "7"), "TYPE:ID"),
-        (("backfill", "--type", "article", "--resume"), "leave out --type"),
-        (("backfill", "--rate", "-1"), "--rate"),
-    ],
-)
-def test_what_is_invalid_is_refused_with_a_remedy(
-    table: psycopg.Connection, outbox_here: Outbox, args: tuple[str, ...], told: str
-) -> None:
-    done = outbox_here(*args)
-    assert (done.code, told in done.err, done.out) == (2, True, ""), done
-    assert value(table, "select count(*) from search_outbox_events") == 0

@@ -1,7 +1,5 @@
 """`outbox run` with Kafka as its source, on real processes and servers: killed, frozen, without PostgreSQL, rewound."""
 
-import signal
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +8,12 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from labs.proxy import Proxy
 from tests.fixtures.commands import Outbox
 from tests.fixtures.failures import statuses
 from tests.fixtures.kafka import KafkaDesk, Sent
 from tests.fixtures.metrics import metric, ready
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.streaming import an_event_record, committed_of
-from tests.fixtures.waiting import eventually
 
 PARTITIONS = 4
 STRICT: dict[str, Any] = {"dynamic": "strict", "properties": {"v": {"type": "long"}}}
@@ -60,15 +56,6 @@ class Ground:
         hits = self.es.search(index=self.index, size=10_000, version=True)["hits"]["hits"]
         return {hit["_id"].removeprefix("article:"): (hit["_version"], hit["_source"]) for hit in hits}
 
-    def forget_deletes(self) -> None:
-        """As a restart of Elasticsearch does."""
-        self.es.indices.put_settings(index=self.index, settings={"gc_deletes": "0s"})
-        self.es.index(index=self.index, id="other", document={})
-        self.es.delete(index=self.index, id="other")
-        self.es.indices.refresh(index=self.index)
-        self.es.indices.flush(index=self.index)
-        self.es.indices.forcemerge(index=self.index)
-
 
 @pytest.fixture
 def ground(kafka: KafkaDesk, topic: str, es: Elasticsearch, index: str, start_daemon: StartProcess) -> Ground:
@@ -103,90 +90,6 @@ def test_a_worker_that_is_killed_loses_nothing_and_every_poison_record_is_stored
     assert outbox("audit", "verify").code == 0
 
 
-@pytest.mark.release("test_membership.py and test_stream.py show what a lost partition may do")
-def test_a_worker_that_was_frozen_past_its_session_commits_nothing_stale(ground: Ground) -> None:
-    first = ground.start()
-    first.wait_for_fact("stream.assigned")
-    ground.put(*(an_event_record(str(n), 1) for n in range(400)))
-    ground.finish(first)
-    first.signal(signal.SIGSTOP)
-    try:
-        ground.put(*(an_event_record(str(n), 2) for n in range(400)))
-        second = ground.start()
-        ground.finish(second)
-        ground.put(*(an_event_record(str(n), 3) for n in range(400)))
-        ground.finish(second)
-        before = committed_of(ground.desk, ground.group, ground.topic)
-    finally:
-        first.signal(signal.SIGCONT)
-    first.wait_until(
-        lambda: first.facts("stream.lost") or first.facts("stream.commit_refused"), "it learns that it was put out"
-    )
-    first.wait_until(lambda: len(first.facts("stream.assigned")) > 1, "it joins again")
-    after = committed_of(ground.desk, ground.group, ground.topic)
-    assert before is not None
-    assert after is not None
-    assert all(after[number] >= offset for number, offset in before.items()), "no offset went back"
-    assert {version for version, _ in ground.documents().values()} == {3}
-
-
-@pytest.mark.release("test_stream_rows.py shows it without processes")
-def test_a_deleted_document_stays_away_after_a_replay_and_after_the_offsets_are_at_the_beginning(
-    ground: Ground, connection: psycopg.Connection, outbox: Outbox
-) -> None:
-    ground.es.indices.put_mapping(index=ground.index, **STRICT)
-    daemon = ground.start()
-    daemon.wait_for_fact("stream.assigned")
-    ground.put(an_event_record("a", 1, value=b'{"v": 1, "extra": true}'))
-    daemon.wait_for_fact("event.failed")
-    ground.put(an_event_record("a", 2), an_event_record("a", 3, "delete"), an_event_record("b", 4))
-    ground.finish(daemon)
-    assert set(ground.documents()) == {"b"}
-    assert sorted(statuses(connection).items()) == [("done", 1), ("failed", 1)]
-    ground.es.indices.put_mapping(index=ground.index, properties={"extra": {"type": "boolean"}})
-    ground.forget_deletes()
-    said = outbox("replay", "--by", "alice", "--reason", "mapping fixed", "--limit", "10", "--wait", "--yes")
-    assert said.code == 0, said.out + said.err
-    assert set(ground.documents()) == {"b"}
-    assert daemon.terminate() == 0
-    ground.forget_deletes()
-    old = time.time() - 120
-    ground.put(an_event_record("a", 1, occurred_at=old))  # and a copy that a connector sends again, late
-    ground.desk.commit(ground.group, ground.topic, dict.fromkeys(range(PARTITIONS), 0))
-    again = ground.start()
-    ground.finish(again)
-    assert set(ground.documents()) == {"b"}
-    assert statuses(connection) == {"done": 2}
-
-
-@pytest.mark.release("unit/kafka/test_events.py has the same story")
-def test_without_postgresql_clean_records_go_on_and_the_first_exception_stops_its_partition(
-    ground: Ground, database: str, connection: psycopg.Connection
-) -> None:
-    ground.es.indices.put_mapping(index=ground.index, **STRICT)
-    with Proxy.to(database) as proxy:
-        daemon = ground.start(DATABASE_URL=proxy.url(database), OUTBOX_CONCURRENCY="2")
-        daemon.wait_for_fact("stream.assigned")
-        # Above what an earlier owner may have sent, which would be checked against deletes.
-        for partition in (0, 1):
-            ground.put(*(an_event_record(f"{partition}-{n}", 1, partition=partition) for n in range(2_100)))
-        ground.finish(daemon)
-        proxy.cut()
-        daemon.wait_for_fact("database.lost")
-        ground.put(*(an_event_record(f"clean{n}", 1, partition=0) for n in range(50)))
-        poison = an_event_record("poison", 1, partition=1, value=b'{"extra": 1}')
-        ground.put(an_event_record("below", 1, partition=1), poison, an_event_record("above", 1, partition=1))
-        eventually(lambda: {f"clean{n}" for n in range(50)} <= set(ground.documents()), what="clean ones are written")
-        daemon.wait_for_fact("batch.no_progress", reason="database")
-        committed = committed_of(ground.desk, ground.group, ground.topic) or {}
-        assert committed[1] <= 2_101, "nothing from the exception on"
-        proxy.heal()
-        ground.finish(daemon)
-        assert {"below", "above"} <= set(ground.documents())
-        assert statuses(connection) == {"failed": 1}
-        assert daemon.terminate() == 0
-
-
 def test_what_waits_shows_everywhere_and_a_stopped_worker_leaves_the_group(ground: Ground, outbox: Outbox) -> None:
     environment = ground.environment()
     ground.put(*(an_event_record(str(n), n + 1) for n in range(50)))
@@ -214,32 +117,6 @@ def test_what_waits_shows_everywhere_and_a_stopped_worker_leaves_the_group(groun
     other = ground.start()
     other.wait_for_fact("stream.assigned", within=30)
     assert other.terminate() == 0
-
-
-@pytest.mark.release("unit/kafka has its parts: begun, events, membership")
-def test_records_with_which_workers_end_again_and_again_become_rows_that_are_tried_apart(
-    ground: Ground, connection: psycopg.Connection, servers: dict[str, str | None]
-) -> None:
-    """Killed twice with the batch in flight, as by a record that ends its process. The third stores the batch as
-    suspects, and a table lane goes on with these."""
-    elastic = str(servers["ELASTIC_URL"])
-    ground.put(*(an_event_record(str(n), n + 1, partition=0) for n in range(60)))
-    with Proxy.to(elastic) as proxy:
-        proxy.hold(b"/_bulk")
-        for life in range(2):
-            daemon = ground.start(ELASTIC_URL=proxy.url(elastic))
-            daemon.wait_until(lambda life=life: proxy.counts["held"] > life, "a batch in flight")  # type: ignore[misc]
-            daemon.kill()
-            proxy.drop()
-        third = ground.start()
-        said = third.wait_for_fact("stream.suspects")
-        ground.finish(third)
-    assert (said["partition"], said["offset"]) == (0, 0)
-    assert "2 workers ended at offset 0" in said["message"]
-    eventually(lambda: statuses(connection) == {"done": 60})
-    row = connection.execute("select min(abandoned_count), count(distinct idempotency_key) from search_outbox_events")
-    assert row.fetchone() == (1, 60)
-    assert set(ground.documents()) == {str(n) for n in range(60)}
 
 
 @pytest.mark.release("test_stream_rows.py has the refusal")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import psutil
@@ -18,13 +16,12 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from labs.mutations import MUTATIONS, mutate
-from tests.fixtures.browser import open_page, overflow, serious_findings
 from tests.fixtures.depth import depth
 from tests.fixtures.processes import ROOT, RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Request
+    pass
 
 QUICKEST, PASSED = depth((["bad_op"], 1), (["--quick"], 3))
 StartLabs = Callable[..., RunningProcess]
@@ -71,10 +68,6 @@ def _environment(process: psutil.Process) -> dict[str, str]:
         return {}
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/record.json"))]
-
-
 @pytest.fixture(scope="module")
 def quick_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("quick")
@@ -91,56 +84,8 @@ def test_the_quickest_pass_and_leave_whole_reports(labs: StartLabs, quick_runs: 
         assert {"report.html", "report.md", "report.json", "reproduce.sh", "MANIFEST.sha256", "ledger.ndjson"} <= files
 
 
-@pytest.mark.release("judges the reports of the labs and not the program")
-def test_stored_runs_are_judged_the_same_again_and_a_changed_one_is_found(labs: StartLabs, quick_runs: Path) -> None:
-    runs = [str(path) for path in sorted(quick_runs.glob("*-*"))]
-    assert labs("verify", *runs).wait() == 0
-    changed = Path(runs[0]) / "events.ndjson"
-    kept = changed.read_text()
-    changed.write_text(kept.replace('"done"', '"pending"', 1))
-    verified = labs("verify", runs[0])
-    code = verified.wait()
-    changed.write_text(kept)
-    assert code == 1
-    assert "PASS -> FAIL" in verified.output
-    assert "events.ndjson was changed" in verified.output
-
-
-def note(addresses: list[str], request: Request) -> None:
-    addresses.append(request.url)
-
-
-@pytest.mark.release("judges the reports of the labs and not the program")
-def test_reports_open_in_a_real_browser_fit_a_phone_and_print(browser: Browser, quick_runs: Path) -> None:
-    for path in sorted(quick_runs.glob("*/report.html")):
-        asked: list[str] = []
-        with open_page(browser, "http://nowhere.invalid", viewport={"width": 390, "height": 800}) as page:
-            page.on("request", partial(note, asked))
-            page.goto(path.as_uri())
-            assert serious_findings(page) == []
-            assert overflow(page) <= 0
-            page.emulate_media(media="print", color_scheme="dark")
-            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert asked == [path.as_uri()], "a report asks for nothing but itself"
-
-
 def until(process: RunningProcess, phase: str) -> None:
     process.wait_until(lambda: any(line.startswith(f"  {phase}") for line in process.lines), f"phase {phase}", 120)
-
-
-@pytest.mark.release("judges the labs; what a killed one leaves is in the quick run")
-@pytest.mark.parametrize("phase", ["baseline", "fault", "recovery", "verify"])
-def test_ctrl_c_in_every_phase_restores_everything(labs: StartLabs, tmp_path: Path, phase: str) -> None:
-    # The quickest lab recovers before a signal could reach it.
-    process = labs("run", "es_write_block" if phase == "recovery" else "bad_op")
-    until(process, phase)
-    process.signal(signal.SIGINT)
-    process.signal(signal.SIGINT)
-    assert process.wait() == 130, process.output
-    assert "everything was restored" in process.output
-    (record,) = records(tmp_path)
-    assert record["problems"][0]["kind"] == "interrupted"
-    assert list(tmp_path.glob("*/report.html"))
 
 
 def test_what_a_killed_lab_leaves_is_ended_by_itself_and_removed_by_clean(
@@ -154,14 +99,6 @@ def test_what_a_killed_lab_leaves_is_ended_by_itself_and_removed_by_clean(
     cleaned = labs("clean", "--database-url", postgres_url, "--elastic-url", elastic_url)
     assert cleaned.wait() == 0
     assert "dropped database lab_bad_op" in cleaned.output
-
-
-@pytest.mark.release("judges the labs and not the program")
-def test_a_server_that_does_not_answer_is_said(start_process: StartProcess, elastic_url: str) -> None:
-    given = ["--database-url", "postgresql://x@127.0.0.1:1/y", "--elastic-url", elastic_url]
-    process = start_process([sys.executable, "-m", "labs", "run", "bad_op", *given], PATH=os.environ["PATH"])
-    assert process.wait() == 75
-    assert "PostgreSQL does not answer" in process.output
 
 
 @pytest.mark.release("judges the labs and not the program")

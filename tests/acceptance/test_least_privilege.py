@@ -170,14 +170,3 @@ def test_a_button_of_a_console_as_reader_is_refused_by_the_database(
     assert "role lacks a privilege" in answer.json()["detail"]
     assert statuses(connection) == {"failed": 1}
     assert audit_counts(connection) == {"RESUMED": 1}
-
-
-def test_the_same_buttons_work_as_operator(
-    roles: Roles, connection: psycopg.Connection[Any], start_console: StartConsole, tokens: str
-) -> None:
-    console = start_console(DATABASE_URL=roles.url("operator"), OUTBOX_CONSOLE_TOKENS_FILE=tokens)
-    for person, path, body in ACTS:
-        (failed,) = events(connection, prefix=path)
-        age_audit(connection)
-        answer = post(console.as_(person), path.format(id=failed), body)
-        assert answer.status_code in (200, 202), (path, answer.text)

@@ -17,7 +17,6 @@ from tests.fixtures.depth import depth
 from tests.fixtures.failures import value
 from tests.fixtures.joined import fill_skewed
 from tests.fixtures.processes import RunningProcess, StartProcess
-from tests.fixtures.waiting import eventually
 
 SIZE = 12_000
 # All of the drill, ten kills of each: OUTBOX_TEST_SLOW=1 scripts/test tests/acceptance/test_parallel_commands.py
@@ -102,46 +101,6 @@ def test_kill_9_of_processes_that_hold_parts_loses_nothing_and_repeats_a_part_at
     assert outbox("verify", "--rate", "0").code == 0
 
 
-def kill_one(table: psycopg.Connection, running: RunningProcess) -> None:
-    """A process that has done some pages of its part."""
-    running.wait_until(lambda: value(table, WRITTEN) > 0 and len(working(table)) == 2, "pages of two processes")
-    os.kill(working(table)[0], signal.SIGKILL)
-
-
-@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
-def test_kill_9_of_a_process_that_compares_leaves_no_entity_out_and_counts_none_twice(
-    table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
-) -> None:
-    assert outbox("backfill").code == 0
-    command = [sys.executable, "-m", "outbox", "verify", "--parallel", "2", "--rate", "3000"]
-    verify = start_process(command, **servers)
-    kill_one(table, verify)
-    assert verify.wait() == 0, verify.output
-    assert f"; {SIZE:,} entities compared in" in verify.output
-
-
-@pytest.mark.release("twenty seconds of real processes; a backfill that is killed shows how parts change hands")
-def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
-    table: psycopg.Connection,
-    outbox: Outbox,
-    servers: dict[str, str | None],
-    start_process: StartProcess,
-    counted: Counted,
-) -> None:
-    backfill = start(start_process, servers, "--rate", "4000")
-    backfill.wait_until(lambda: value(table, WRITTEN) >= 2_000 and len(working(table)) == 2, "some pages")
-    pids = working(table)
-    backfill.kill()
-    eventually(lambda: not any(map(is_alive, pids)), what="an end of its processes")
-    before = value(table, WRITTEN)
-    assert 0 < before < SIZE
-    resumed = outbox("backfill", "--resume", "--parallel", "3", "--json")
-    assert resumed.code == 0, resumed
-    assert (resumed.json["status"], resumed.json["written"]) == ("finished", SIZE)
-    assert counted.documents() == SIZE
-    assert counted.writes() <= SIZE + largest_part(table)
-
-
 def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(
     table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
 ) -> None:
@@ -155,20 +114,3 @@ def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(
     assert value(table, "select count(*) from search_outbox_rebuild_parts where owner is not null") == 0
     assert outbox("backfill", "--resume").code == 0
     assert outbox("verify", "--rate", "0").code == 0
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "why"),
-    [
-        (("--parallel", "0"), 2, "--parallel must be from 1 to 64"),
-        (("--engine", "flink"), 2, "--engine must be one of local, spark"),
-        (("--master", "spark://x"), 2, "--master goes with --engine spark only"),
-        (("--engine", "spark"), 78, "pip install 'outbox-projector[spark]'"),
-    ],
-)
-def test_what_is_invalid_or_not_installed_is_refused_with_a_remedy(
-    table: psycopg.Connection, outbox_here: Outbox, args: tuple[str, ...], code: int, why: str
-) -> None:
-    refused = outbox_here("backfill", *args)
-    assert (refused.code, why in refused.err) == (code, True), refused
-    assert value(table, "select count(*) from search_outbox_backfills") == 0

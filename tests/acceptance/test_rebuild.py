@@ -1,21 +1,20 @@
 """A new index under live writes, with real daemons, a reader at the alias, and kill -9 wherever it hurts."""
 
+import os
 import signal
-from pathlib import Path
 
 import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests.fixtures.bustle import REBUILD_STEPS, Shop, bustling, kill_at, mapping, open_shop
-from tests.fixtures.commands import Outbox
-from tests.fixtures.depth import depth
+from tests.fixtures.bustle import Shop, bustling, mapping, open_shop
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.waiting import eventually
 
 __all__ = ["mapping"]
-SIZE = 5_000
+SIZE = int(os.environ.get("OUTBOX_TEST_REBUILD_ROWS", "5000"))
 RATE = 50.0
+WITHIN = 180 + SIZE / 100  # seconds of one command
 
 
 @pytest.fixture
@@ -28,20 +27,22 @@ def title_type(shop: Shop) -> str:
     return str(next(iter(mapping.values()))["mappings"]["properties"]["title"]["type"])
 
 
+@pytest.mark.timeout(int(600 + SIZE / 50))
 def test_a_rebuild_under_live_writes_is_seen_by_nobody_and_loses_nothing(shop: Shop, mapping: str) -> None:
     assert title_type(shop) == "text"
     with bustling(shop, RATE) as (changes, reader):
-        done = shop.outbox("rebuild", "--mapping", mapping, "--yes", "--rate", "0", "--by", "alice", "--reason", "why")
+        who = ("--by", "alice", "--reason", "why")
+        done = shop.outbox("rebuild", "--mapping", mapping, "--yes", "--rate", "0", *who, within=WITHIN)
         assert done.code == 0, done
         assert "No drift" in done.err
         assert shop.behind() == [f"{shop.alias}-v2"]
         assert title_type(shop) == "keyword"
-        after = shop.outbox("verify", "--rate", "0")
+        after = shop.outbox("verify", "--rate", "0", within=WITHIN)
         assert after.code == 0, after
         back = shop.outbox("rebuild", "--rollback", "--yes")
         assert back.code == 0, back
         assert shop.behind() == [f"{shop.alias}-v1"]
-        old = shop.outbox("verify", "--rate", "0")
+        old = shop.outbox("verify", "--rate", "0", within=WITHIN)
         assert old.code == 0, old
     assert reader.errors == []
     assert reader.looks > 100
@@ -52,37 +53,6 @@ def test_a_rebuild_under_live_writes_is_seen_by_nobody_and_loses_nothing(shop: S
     assert shop.value("select count(*) from search_outbox_events where status = 'failed'") == 0
     entry = "select count(*) from search_outbox_audit where action = 'REBUILD_SWAPPED' and actor = 'alice'"
     assert shop.value(entry) == 1
-
-
-# kill -9
-
-TIMES = depth(1, 1, 10)
-
-
-@pytest.mark.long  # every run kills before and after every call, in process: tests/integration/test_rebuild.py
-def test_kill_9_at_each_step_ends_right(shop: Shop, mapping: str) -> None:
-    """The rebuild dies in every step in turn, and is resumed; changes and searches go on all the time."""
-    with bustling(shop, RATE) as (changes, reader):
-        for number, step in enumerate(REBUILD_STEPS * TIMES, 2):
-            rebuild = shop.start_rebuild("--mapping", mapping, "--yes", "--rate", "3000")
-            kill_at(shop, rebuild, step)
-            resumed = shop.outbox("rebuild", "--resume", "--yes", "--rate", "0", within=600)
-            assert resumed.code == 0, (step, resumed)
-            assert shop.behind() == [f"{shop.alias}-v{number}"]
-            finished = shop.outbox("rebuild", "--finish", "--yes", within=600)
-            assert finished.code == 0, finished
-    print(
-        f"{len(REBUILD_STEPS) * TIMES} kills at {', '.join(REBUILD_STEPS)}; {changes.made:,} changes;"
-        f" {reader.looks:,} searches, {len(reader.errors)} errors,"
-        f" never fewer than {reader.least:,} of {SIZE:,} documents"
-    )
-    assert reader.errors == []
-    assert reader.least >= SIZE
-    shop.caught_up()
-    verified = shop.outbox("verify", "--rate", "0")
-    assert verified.code == 0, verified
-    assert len(set(shop.counts())) == 1
-    assert changes.made > 0
 
 
 @pytest.mark.release("every run kills around calls in process: tests/integration/test_rebuild.py")
@@ -149,14 +119,3 @@ def test_a_rebuild_that_was_stopped_is_resumed_and_left_ready_where_nobody_can_b
     assert "swapped" in shop.outbox("rebuild", "--status").out
     assert shop.outbox("rebuild", "--finish", "--yes").code == 0
     assert list(es.indices.get(index=f"{shop.alias}-v*")) == [f"{shop.alias}-v2"]
-
-
-def test_a_mapping_file_that_is_invalid_and_wishes_that_exclude_each_other_are_usage_errors(
-    outbox_here: Outbox, tmp_path: Path
-) -> None:
-    file = tmp_path / "mapping.json"
-    file.write_text('{"mappings": {}, "aliases": {}}')
-    refused = outbox_here("rebuild", "--mapping", str(file), "--yes")
-    assert (refused.code, refused.out, "aliases" in refused.err) == (2, "", True), refused
-    assert outbox_here("rebuild", "--swap", "--cancel").code == 2
-    assert outbox_here("rebuild", "--mapping", "x", "--resume").code == 2

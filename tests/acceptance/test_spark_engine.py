@@ -130,14 +130,6 @@ def backfill(spark_settings: dict[str, str | None], start_process: StartProcess)
     return start
 
 
-def test_on_this_machine_every_document_is_written_once(
-    table: psycopg.Connection, backfill: Backfill, es: Elasticsearch, outbox: Outbox, index: str
-) -> None:
-    running = backfill()
-    assert running.wait(600) == 0, running.output
-    is_right(table, es, outbox, index, 0)
-
-
 def test_under_spark_submit_the_master_is_its_own_business(
     table: psycopg.Connection,
     spark_settings: dict[str, str | None],
@@ -154,20 +146,6 @@ def test_under_spark_submit_the_master_is_its_own_business(
     running = start_process([*submit, "backfill", "--engine", "spark", "--parallel", "2"], **spark_settings)
     assert running.wait(600) == 0, running.output
     is_right(table, es, outbox, index, 0)
-
-
-def test_spark_without_java_or_without_its_master_is_an_error_with_a_remedy(
-    table: psycopg.Connection, spark_settings: dict[str, str | None], start_process: StartProcess, tmp_path: Path
-) -> None:
-    command = [str(PYTHON), "-m", "outbox", "backfill", "--engine", "spark"]
-    without = start_process(command, **{**spark_settings, "JAVA_HOME": str(tmp_path)})
-    assert without.wait(180) == 1, without.output
-    master = f"spark://127.0.0.1:{find_free_port()}"
-    alone = start_process([*command, "--resume", "--master", master], **spark_settings)
-    assert alone.wait(400) == 1, alone.output
-    for ended in (without, alone):
-        assert "It needs Java 17 or later" in ended.output
-        assert "a bug of ours" not in ended.output
 
 
 def more_pages(table: psycopg.Connection, running: RunningProcess) -> None:
@@ -219,3 +197,11 @@ def test_a_killed_driver_loses_nothing_and_resume_goes_on(
     assert running.wait(900) == 0, running.output
     assert kills == KILLS, running.output
     is_right(table, es, outbox, index, kills)
+
+
+def test_on_this_machine_every_document_is_written_once(
+    table: psycopg.Connection, backfill: Backfill, es: Elasticsearch, outbox: Outbox, index: str
+) -> None:
+    running = backfill()
+    assert running.wait(600) == 0, running.output
+    is_right(table, es, outbox, index, 0)

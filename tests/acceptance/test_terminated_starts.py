@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from tests.fixtures.depth import depth
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
@@ -40,17 +41,10 @@ def terminated(database: str) -> Iterator[list[int]]:
         thread.join()
 
 
-@pytest.mark.parametrize(
-    "starts",
-    [
-        10,
-        pytest.param(100, marks=pytest.mark.release("a minute of starts; ten of them stay quick")),
-    ],
-)
 def test_no_start_ends_with_an_error_while_its_connections_are_terminated(
-    start_daemon: StartProcess, queue: EventTable, database: str, starts: int
+    start_daemon: StartProcess, queue: EventTable, database: str
 ) -> None:
-    for number in range(starts // AT_ONCE):
+    for number in range(depth(2, 20)):
         with terminated(database) as ended:
             daemons = [start_daemon() for _ in range(AT_ONCE)]
             eventually(lambda: sum(ended) >= ENDED_EACH * AT_ONCE, what="connections that were ended")

@@ -90,29 +90,6 @@ def test_given_servers_are_used_and_the_sample_is_searchable_at_once(
     assert not Path(where["database_url_file"]).exists()
 
 
-def printed_commands(up: RunningProcess) -> list[str]:
-    """The lines for another terminal, as they stand."""
-    last = up.wait_for_line("outbox status;", 90).strip()
-    lines = [line.strip() for line in up.output.splitlines()]
-    begin = lines.index("Try it in another terminal:") + 2
-    return lines[begin : lines.index(last) + 1]
-
-
-@pytest.mark.release("the page of the start, whose commands are the same, is in the quick run")
-def test_the_commands_that_it_prints_work_in_a_fresh_terminal_from_another_folder(
-    start_process: StartProcess, given: dict[str, str | None], tmp_path: Path
-) -> None:
-    up = start_process([sys.executable, "-m", "outbox", "up", "--rate", "20"], **given)
-    commands = printed_commands(up)
-    bare = ["env", "-i", f"HOME={tmp_path}", "PATH=/usr/bin:/bin", "bash", "-e"]
-    done = subprocess.run(
-        bare, input="\n".join(commands), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, (commands, done.stdout, done.stderr)
-    assert "article" in done.stdout
-    assert up.terminate() == 0, up.output
-
-
 def test_a_database_with_events_of_its_own_gets_no_sample(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
@@ -120,17 +97,6 @@ def test_a_database_with_events_of_its_own_gets_no_sample(database: str) -> None
         )
         assert SampleProducer(database, "search_documents").prepare() is False
         assert connection.execute("select to_regnamespace('outbox_sample')").fetchone() == (None,)
-
-
-@pytest.mark.release("an error of a trial command; how its parts end is in the quick run")
-def test_a_projector_that_dies_ends_it_with_the_end_of_its_log(
-    start_process: StartProcess, given: dict[str, str | None]
-) -> None:
-    up = start_process(
-        [sys.executable, "-m", "outbox", "up", "--json", "--rate", "0"], **given, OUTBOX_ENTITY_TYPES="article"
-    )
-    assert up.wait() == 1
-    assert "outbox migrate --by-type" in up.output
 
 
 def processes_of(up: RunningProcess, folder: Path) -> list[psutil.Process]:

@@ -8,7 +8,6 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.bustle import Shop, open_shop
-from tests.fixtures.commands import Outbox
 from tests.fixtures.processes import RunningProcess, StartProcess
 
 
@@ -75,19 +74,6 @@ def test_drift_is_found_counted_repaired_and_gone(shop: Shop) -> None:
     shop.es.index(index=shop.alias, id="someone-elses", document={})
     unknown = shop.outbox("verify", "--json")
     assert (unknown.code, unknown.json["unknown"]) == (3, 1), "inconclusive"
-
-
-def test_wrong_wishes_and_servers_leave_by_their_codes(outbox_here: Outbox) -> None:
-    assert outbox_here("verify", "--sample", "0").code == 2
-    assert outbox_here("verify", "--rate", "-1").code == 2
-    no_view = outbox_here("verify")
-    assert (no_view.code, no_view.out) == (78, "")
-    assert "outbox migrate --by-entity" in no_view.err
-    assert outbox_here("verify", DATABASE_URL="postgresql://127.0.0.1:1/x").code == 75
-    assert outbox_here("migrate", "--by-entity").code == 0
-    assert outbox_here("verify", ELASTIC_URL="http://127.0.0.1:1").code == 75
-    assert outbox_here("verify", ELASTIC_INDEX="no-such-index").code == 78
-    assert outbox_here("verify").code == 0
 
 
 def test_ctrl_c_leaves_a_cancelled_comparison_and_no_point_in_time(shop: Shop, start_process: StartProcess) -> None:

@@ -41,7 +41,6 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="runs, by default all")
-    made.add_argument("--wide", action="store_true", help="four times as many tests: all that meet a server")
     made.add_argument(
         "--record", action="store_true", help="write every result in build/compat into the docs; other runs keep theirs"
     )
@@ -56,8 +55,7 @@ def main(arguments: list[str]) -> int:
         made.error(f"no run is called {', '.join(strange)}; --help names them")
     # Started in the background by a shell, SIGINT is ignored here and would be in every daemon that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    chosen = {c.name: c.wide if asked.wide else c for c in COMBINATIONS}
-    outcomes = [upgrade(asked.revision) if name == UPGRADE else run(chosen[name]) for name in asked.names or NAMES]
+    outcomes = [upgrade(asked.revision) if name == UPGRADE else run(BY_NAME[name]) for name in asked.names or NAMES]
     print(table(outcomes))
     if asked.record:
         record()

@@ -1,6 +1,6 @@
 """Owns the list of combinations and which tests each is held to; it starts nothing."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -11,15 +11,9 @@ CORE = (
     "bulk", "bulk_index", "claim", "documents", "elasticsearch_replies", "guard", "migrations", "newer_deletes",
     "reclaim", "replay", "settle",
 )  # fmt: skip
-WIDE = (
-    "adoption", "audit", "bad_input", "browse", "bulk_bad_replies", "bulk_probe", "chores", "claim_plan", "discard",
-    "doctor", "library", "pauses", "producers", "pruning", "queries", "quotas", "races", "rebuild", "repair", "rollup",
-    "sampler", "statistics", "status", "suspects", "verify", "webhooks",
-)  # fmt: skip
 ACCEPTANCE = (
     "lab_1_killed_worker", "lab_2_elasticsearch_down", "lab_3_bad_op", "lab_4_attempts_used_up", "survival",
 )  # fmt: skip
-WIDE_ACCEPTANCE = ("lab_6_daemon", "replay_commands", "verify_commands")
 
 
 def _files(layer: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -37,7 +31,6 @@ SERVERS = ("tests/contract", *_files("integration", CORE), *_files("acceptance",
 SEARCH = (*SERVERS, *_files("integration", ANSWERS), *_files("acceptance", ("rebuild", "verify_commands")))
 # On 2.19.4: the security plugin for 3 is not whole on Maven Central.
 SECURED = _files("acceptance", ("search_logins", "secured_opensearch"))
-MORE = (*_files("integration", WIDE), *_files("acceptance", WIDE_ACCEPTANCE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +42,6 @@ class Combination:
     python: str = "3.11"
     pooler: bool = False
     tests: tuple[str, ...] = SERVERS
-
-    @property
-    def wide(self) -> "Combination":
-        """With all tests that meet a server, each once."""
-        return replace(self, tests=tuple(dict.fromkeys((*self.tests, *MORE))))
 
 
 COMBINATIONS = (

@@ -141,7 +141,7 @@ def test_what_a_stopped_connector_has_not_captured_is_named_and_no_drift(
     assert "the connector is stopped" in waited.json["not_captured"]
 
 
-@pytest.mark.release("fifteen seconds of Debezium; unit/kafka has the waiting (test_capture.py, test_stream_mark.py)")
+@pytest.mark.release("fifteen seconds of Debezium; unit/kafka/test_capture.py has the waiting")
 def test_verify_and_wait_stay_until_the_connector_is_back_and_its_record_settled(shop: LoggedShop) -> None:
     shop.stop()
     shop.change("second")
@@ -160,7 +160,7 @@ def test_verify_and_wait_stay_until_the_connector_is_back_and_its_record_settled
     assert caught_up.code == 0, caught_up
 
 
-@pytest.mark.release("fifteen seconds of Debezium; unit/kafka has the waiting (test_capture.py, test_stream_mark.py)")
+@pytest.mark.release("fifteen seconds of Debezium; unit/kafka/test_capture.py has the waiting")
 def test_what_still_differs_when_all_is_settled_is_drift_and_a_slot_that_cannot_be_read_is_said(
     shop: LoggedShop,
 ) -> None:

@@ -53,7 +53,7 @@ BUGS: Final = (
         "M3",
         "documents are written without a version",
         (
-            "unit/sink/test_bulk_encoding.py::every_line_is_json_and_says_what_the_action_says",
+            "unit/fuzz/test_encoding.py::exactly_these_actions_are_seen",
             "contract/test_sink.py::the_highest_version_wins_in_whatever_order_they_arrive",
         ),
     ),

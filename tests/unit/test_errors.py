@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outbox import errors
-from outbox.errors import ConfigProblem, ConfigurationError, OutboxError
+from outbox.errors import OutboxError
 
 EXIT_CODES = {
     "OutboxError": 1,
@@ -53,13 +53,3 @@ def test_the_docstring_of_an_error_says_what_happened_and_what_to_do(name: str) 
     message = " ".join((family()[name].__doc__ or "").split())
     assert message.endswith(".")
     assert len(message.split(". ")) >= 2, "a sentence for the cause, one for the remedy"
-
-
-def test_a_configuration_error_lists_every_problem_with_its_remedy() -> None:
-    error = ConfigurationError(
-        [ConfigProblem("A", "is wrong", "Do this."), ConfigProblem("B", "is missing", "Do that.")]
-    )
-    assert [line.strip() for line in str(error).splitlines()[1:]] == [
-        "- A: is wrong. Do this.",
-        "- B: is missing. Do that.",
-    ]

@@ -1,6 +1,6 @@
 """Each function of the fast path gives the answer of the plain rule that it stands for, or none at all."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -10,19 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox import fast_path
-from outbox.daemon.batch import Batch, Bodies, Delivery, Plain, Portion, Rows, Verdicts
+from outbox.daemon.batch import Batch, Delivery, Portion, Rows, Verdicts
 from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
-from outbox.policy.document import MAX_ID_BYTES, Address, Naming, Stack, coalesce
+from outbox.policy.document import MAX_ID_BYTES, Address, Naming, Stack
 from outbox.policy.entity_type import BY_VIEW, other_sort
 from outbox.policy.event import Event
 from outbox.policy.outcome import MISSING, WRITTEN, DeadReason, Failure, Outcome, Reason, Stale, Written
 from outbox.policy.settle import DONE, Done, Failed, Judge, Released, RetryLater, RetryPolicy, Settlement
-from outbox.ports import BulkAction, Document, NewerDelete
+from outbox.ports import NewerDelete
 from outbox.store import events as store_events
 from tests.fixtures.events import an_event
 
-MOST_BYTES = 2_000
 # What may be wrong with one event among good ones: every kind of it is tried in every batch.
 ODD: list[dict[str, Any]] = [
     {},
@@ -63,15 +62,6 @@ LOOKUPS = st.builds(
     st.sampled_from(["upsert", "refresh", "refresh", "delete"]),
     st.just("article"),
 )
-VIEWED = frozenset({"article"})
-USUAL = Document(b"{}", 2, None)
-ODD_DOCUMENTS = [
-    USUAL,
-    Document(None, None, None),  # gone
-    Document(None, 70_000, None),  # large
-    Document(b"{}", 2, None, None, "there", True),
-    Document(None, None, None, Failure(Reason.DETERMINISTIC, "unreadable")),
-]
 
 
 def naming(composed: bool = True) -> Naming:
@@ -80,31 +70,6 @@ def naming(composed: bool = True) -> Naming:
 
 def sendable(events: Sequence[Event]) -> Sendable:
     return fast_path.sort_out(naming(), events)[0]
-
-
-class View:
-    """Drawn versions are 77."""
-
-    def __init__(self, found: dict[Any, Document]) -> None:
-        self.found = found
-
-    def draw(self) -> int:
-        return 77
-
-    def load(self, events: Sequence[Event]) -> dict[Any, Document]:
-        return self.found
-
-
-def bodies(view: Any = None) -> Bodies:
-    return Bodies(mock.Mock(), view, lambda: 0.0, MOST_BYTES)
-
-
-def one_by_one(events: Sequence[Event], found: Bodies, viewed: Container[str] = ()) -> list[BulkAction]:
-    """The plain rule: a stack per document, a delivery per stack."""
-    stacks = coalesce(
-        [(naming().address(event.entity_type, event.entity_id, event.routing), event) for event in events], viewed
-    )
-    return [found.delivery(stack).action() for stack in stacks]
 
 
 def is_alone(events: Sequence[Event]) -> bool:
@@ -125,18 +90,6 @@ def test_a_batch_is_sorted_out_as_its_events_one_by_one(is_odd: list[bool], comp
         assert all(1 <= len(address.id.encode()) <= MAX_ID_BYTES for address, _ in found.addressed())
 
 
-@given(st.lists(PLAIN_EVENTS, max_size=8))
-def test_a_plain_batch_of_payloads_is_sent_as_its_documents_one_by_one(events: list[Event]) -> None:
-    found = sendable(events)
-    parts = fast_path.from_payloads(found, MOST_BYTES)
-    size = sum(len(event.payload or b"") + 200 for event in found.events)
-    is_plain = all(event.op == "upsert" and event.payload is not None for event in found.events)
-    assert (parts is not None) == (bool(found.events) and is_plain and size <= MOST_BYTES and is_alone(found.events))
-    if parts is not None:
-        plain = Plain(found, parts, bodies())
-        assert plain.actions() == one_by_one(found.events, bodies()) == plain.deliveries().actions()
-
-
 @given(st.lists(PLAIN_EVENTS | LOOKUPS, max_size=6))
 def test_a_batch_is_in_the_view_when_each_of_its_events_is_looked_up_alone(events: list[Event]) -> None:
     found = sendable(events)
@@ -144,27 +97,7 @@ def test_a_batch_is_in_the_view_when_each_of_its_events_is_looked_up_alone(event
     assert fast_path.is_lookup(found) == (each and is_alone(found.events))
 
 
-@given(st.lists(LOOKUPS, min_size=1, max_size=5))
-def test_a_plain_batch_of_lookups_is_sent_as_its_documents_one_by_one(events: list[Event]) -> None:
-    found = sendable(events)
-    for odd in ODD_DOCUMENTS if fast_path.is_lookup(found) else ():
-        documents = {event.id: USUAL for event in events} | {events[0].id: odd}
-        looked_up = bodies(View(documents))
-        looked_up.look_up(events)
-        parts = fast_path.from_view(found, documents, looked_up.drawn, MOST_BYTES)
-        assert (parts is not None) == (odd is USUAL)
-        if parts is not None:
-            plain = Plain(found, parts, looked_up, VIEWED)
-            assert plain.actions() == one_by_one(events, looked_up, VIEWED)
-            assert all(delivery.drawn for delivery in plain.deliveries())
-
-
 OUTCOMES: list[Outcome] = [WRITTEN, Written(), MISSING, Stale(3), Failure(Reason.ES_429, "busy")]
-
-
-@given(st.lists(st.just(WRITTEN) | st.sampled_from(OUTCOMES), max_size=5))
-def test_all_are_written_when_each_of_them_is(outcomes: list[Outcome]) -> None:
-    assert fast_path.all_written(outcomes) == all(isinstance(outcome, Written) for outcome in outcomes)
 
 
 # Of a delivery, all that may differ; a version that was drawn for it was refused only if one was drawn.
@@ -218,19 +151,6 @@ def test_what_rows_record_by_themselves_is_what_the_judge_says_and_the_others_ar
     assert all(not (each.is_plain and isinstance(outcome, Written)) for each, outcome in left)
 
 
-@given(st.lists(st.just(WRITTEN) | st.sampled_from(OUTCOMES), min_size=1, max_size=5))
-def test_columns_record_and_leave_the_same_as_their_rows(outcomes: list[Outcome]) -> None:
-    found = sendable([an_event(seq, entity_id=str(seq)) for seq in range(len(outcomes))])
-    parts = fast_path.from_payloads(found, MOST_BYTES)
-    assert parts is not None
-    columns = Plain(found, parts, bodies())
-    recorded, rest, others = settled(columns, outcomes)
-    as_rows, same_rest, same_others = settled(columns.deliveries(), outcomes)
-    assert recorded == as_rows
-    assert [each.stack for each in rest] == [each.stack for each in same_rest]
-    assert list(others) == list(same_others)
-
-
 FAILURES = st.builds(Failure, st.sampled_from([Reason.ES_429, Reason.CONNECT]), st.just("no"), whole=st.booleans())
 SETTLEMENTS = st.one_of(
     st.builds(Done, st.sampled_from([None, "superseded"]), st.booleans(), st.sampled_from([None, 7])),
@@ -245,10 +165,3 @@ def test_a_settlement_needs_no_row_of_its_own_when_its_row_would_say_what_done_s
     """A row without one is done (`settle` in events.sql); tests/integration/test_settle.py compares both."""
     own, done = (store_events._verdict(UUID(int=1), each) for each in (settlement, DONE))
     assert store_events._is_plain(settlement) == (own == done)
-
-
-def test_one_id_under_two_routings_is_two_documents_and_under_one_it_is_one() -> None:
-    apart = [an_event(seq, entity_id="1", routing=routing) for seq, routing in ((1, "a"), (2, "b"))]
-    together = [an_event(seq, entity_id="1", routing="a") for seq in (1, 2)]
-    assert fast_path.from_payloads(sendable(apart), MOST_BYTES) is not None
-    assert fast_path.from_payloads(sendable(together), MOST_BYTES) is None

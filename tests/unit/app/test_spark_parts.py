@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from outbox.app import part_process
-from outbox.errors import OutboxError
 from outbox.reindex.backfill import IndexLost
 from outbox.reindex.parallel import PartJob
 from outbox.reindex.parts import PartsProgress
@@ -20,40 +20,14 @@ JOB = PartJob("backfill", 7, 0.0, 2, "alice")
 SETTINGS = {"DATABASE_URL": "postgresql://u:p@localhost/db"}
 
 
-class FakeSpark:
-    """Runs each partition here, one after the other. Keeps what it was asked for."""
-
-    def __init__(self) -> None:
-        self.config_given: dict[str, str] = {}
-        self.jobs = 0
-        self.cancelled: list[str] = []
-        self.builder = self.sparkContext = self
-
-    def appName(self, name: str) -> "FakeSpark":  # noqa: N802 - Spark's own name
-        return self
-
-    def master(self, url: str) -> "FakeSpark":
-        return self.config("master", url)
-
-    def config(self, name: str, value: str) -> "FakeSpark":
-        self.config_given[name] = value
-        return self
-
-    def getOrCreate(self) -> "FakeSpark":  # noqa: N802
-        return self
-
-    def setJobGroup(self, group: str, about: str, **more: Any) -> None:  # noqa: N802
-        self.group = group
-
-    def cancelJobGroup(self, group: str) -> None:  # noqa: N802
-        self.cancelled.append(group)
+class FakeSpark(MagicMock):
+    """Runs each partition here, one after the other."""
 
     def parallelize(self, items: Any, parts: int) -> Any:
-        self.jobs += 1
-
         def map_partitions(work: Callable[[Iterator[int]], Iterator[Any]]) -> Any:
             return SimpleNamespace(collect=lambda: [said for item in items for said in work(iter([item]))])
 
+        self.jobs(parts)
         return SimpleNamespace(mapPartitions=map_partitions)
 
 
@@ -62,6 +36,9 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpark]:
     """In place of pyspark, which only the environment of scripts/spark has. The engine that was imported over it goes
     with it: a later test of this process must find Spark as missing as it is."""
     made = FakeSpark()
+    made.builder = made.sparkContext = made
+    for name in ("appName", "master", "config", "getOrCreate"):
+        getattr(made, name).return_value = made
     module = ModuleType("pyspark.sql")
     module.SparkSession = made  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
@@ -101,14 +78,15 @@ def test_tasks_are_as_many_as_asked_for_and_what_is_left_is_submitted_again(
     made = engine(monkeypatch, lambda: ran.append(1) or 1)
     made.start(JOB, TABLE)
     ended(made)
-    assert (len(ran), spark.jobs, spark.config_given["master"]) == (2, 1, "local[2,5]")
+    assert (len(ran), spark.jobs.call_count) == (2, 1)
+    spark.master.assert_called_once_with("local[2,5]")
     made.tend(PartsProgress(parts=3, open=1, held=1))
-    assert spark.jobs == 1, "someone holds it"
+    assert spark.jobs.call_count == 1, "someone holds it"
     made.tend(PartsProgress(parts=3, open=1, held=0))
     ended(made)
-    assert spark.jobs == 2
+    assert spark.jobs.call_count == 2
     made.stop()
-    assert spark.cancelled == ["outbox-backfill-7"]
+    spark.cancelJobGroup.assert_called_once_with("outbox-backfill-7")
 
 
 def test_an_error_of_ours_in_an_executor_is_raised_here(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,20 +96,6 @@ def test_an_error_of_ours_in_an_executor_is_raised_here(spark: FakeSpark, monkey
     made = engine(monkeypatch, lost, "spark://there:7077")
     made.start(JOB, TABLE)
     ended(made)
-    assert spark.config_given["master"] == "spark://there:7077"
+    spark.master.assert_called_once_with("spark://there:7077")
     with pytest.raises(IndexLost, match="articles: 404"):
         made.tend(PartsProgress(parts=3, open=3))
-
-
-def test_spark_that_fails_again_and_again_ends_it(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = engine(monkeypatch, lambda: 1)
-    monkeypatch.setattr(spark, "parallelize", lambda *_: (_ for _ in ()).throw(RuntimeError("executors lost")))
-    made.start(JOB, TABLE)
-
-    def follow() -> None:
-        for _ in range(10):
-            ended(made)
-            made.tend(PartsProgress(parts=3, open=3))
-
-    with pytest.raises(OutboxError, match=r"three times in a row.*executors lost"):
-        follow()

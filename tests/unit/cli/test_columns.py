@@ -1,6 +1,5 @@
 """The list of `attach --columns`, as it is typed and as a command shows it."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,22 +7,6 @@ from outbox.cli.attach import _names
 from outbox.ports import Attachment, joined_columns
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
-
-
-@pytest.mark.parametrize(
-    ("typed", "names"),
-    [
-        (None, ()),
-        ("title", ("title",)),
-        ("title,price", ("title", "price")),
-        ("title, price ", ("title", "price")),
-        ('"a,b",c', ("a,b", "c")),
-        ('"a""b"', ('a"b',)),
-        ('" a "', (" a ",)),
-    ],
-)
-def test_names_are_separated_by_commas(typed: str | None, names: tuple[str, ...]) -> None:
-    assert _names(typed) == names
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4))

@@ -73,11 +73,6 @@ def test_version_and_help_import_no_driver_and_no_settings(argv: list[str], bann
     assert len(found) < most
 
 
-def test_version_imports_the_file_of_no_command() -> None:
-    found = {name for name in imported("--version") if name.startswith("outbox.cli.")}
-    assert found == {"outbox.cli.menu"}
-
-
 def test_the_health_pages_listen_before_drivers_metrics_and_logs_are_imported() -> None:
     found = imported("run", before=LISTENING, ELASTIC_AWS_REGION="eu-central-1")
     assert "outbox.app.launch" in found

@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from psycopg.conninfo import conninfo_to_dict
 
 from outbox.config import VARIABLES, Settings, load_settings
-from outbox.config.declaration import PLAIN_DSN
 from outbox.config.load import as_environment, known_names
-from outbox.config.reference import texts_of
 
 DSN = "postgresql://app:pw@db:5432/shop"
 
@@ -73,27 +68,11 @@ def test_a_variable_has_its_default_and_is_read_from_the_environment(
     assert (at(settings, path), settings.source_of(variable)) == (value, "environment")
 
 
-def test_every_variable_says_what_it_means_and_what_it_accepts() -> None:
-    for about in VARIABLES.values():
-        section = type(getattr(Settings(), about.section)) if about.section else Settings
-        assert texts_of(section)[about.field].endswith("."), about.name
-        assert about.accepts, about.name
-        assert about.default, about.name
-
-
 def test_flags_win_over_the_environment_and_none_or_nothing_is_no_flag() -> None:
     flags = {"OUTBOX_BATCH_SIZE": 7, "OUTBOX_ENTITY_TYPES": [], "OUTBOX_LISTEN": None, "DATABASE_URL": DSN}
     settings = load_settings({"OUTBOX_BATCH_SIZE": "9", "OUTBOX_ENTITY_TYPES": "a", "OUTBOX_LISTEN": "yes"}, flags)
     assert (settings.batch.size, settings.source_of("OUTBOX_BATCH_SIZE")) == (7, "flag")
     assert (settings.worker.entity_types, settings.worker.listen) == (("a",), True)
-
-
-def test_an_empty_value_counts_as_unset() -> None:
-    assert load(OUTBOX_BATCH_SIZE="", OUTBOX_HTTP_PORT="  ").batch.size == 500
-
-
-def test_bulk_size_is_another_name_of_batch_size() -> None:
-    assert load(OUTBOX_BULK_SIZE="50").batch.size == 50
 
 
 @pytest.mark.parametrize(
@@ -110,34 +89,6 @@ def test_every_form_of_a_connection_string_is_understood(given: str, read: str) 
     assert database.dsn == database.direct_dsn == database.read_dsn == read
 
 
-@given(st.from_regex(PLAIN_DSN, fullmatch=True))
-def test_libpq_reads_every_plain_connection_string_that_is_not_shown_to_it(dsn: str) -> None:
-    conninfo_to_dict(dsn)
-
-
-@pytest.mark.parametrize(
-    ("given", "read"),
-    [
-        ("http://a:9200, http://b:9200/ ,http://c:9200", ("http://a:9200", "http://b:9200", "http://c:9200")),
-        ("http://[::1]:9200,http://[fe80::2]:9200", ("http://[::1]:9200", "http://[fe80::2]:9200")),
-        ("http://es:9200,http://es:9200/other", ("http://es:9200", "http://es:9200/other")),
-    ],
-)
-def test_several_nodes_are_a_list_of_addresses(given: str, read: tuple[str, ...]) -> None:
-    assert load(ELASTIC_URL=given).elastic.urls == read
-
-
-@pytest.mark.parametrize(
-    ("cloud_id", "url"),
-    [
-        (CLOUD_ID, "https://abc.found.example:9243"),
-        ("shop:Zm91bmQuZXhhbXBsZSRhYmM=", "https://abc.found.example:443"),  # found.example$abc
-    ],
-)
-def test_a_cloud_id_holds_an_address(cloud_id: str, url: str) -> None:
-    assert load(ELASTIC_CLOUD_ID=cloud_id).elastic.urls == (url,)
-
-
 def test_a_secret_file_is_read_without_its_newline_and_the_path_of_one_that_is_rotated_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("abc==\n")
@@ -147,14 +98,6 @@ def test_a_secret_file_is_read_without_its_newline_and_the_path_of_one_that_is_r
     assert settings.elastic.api_key_file == file
     assert settings.webhook.secret is not None
     assert settings.source_of("OUTBOX_WEBHOOK_SECRET") == "file"
-
-
-def test_settings_cannot_be_changed() -> None:
-    settings = load(OUTBOX_KIND_RATE='{"a": 1}')
-    with pytest.raises(ValueError, match="frozen"):
-        settings.batch.size = 1  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        settings.kinds.rate["a"] = 2  # type: ignore[index]
 
 
 def test_settings_as_variables_give_the_same_settings_elsewhere(tmp_path: Path) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from outbox.config import Settings, load_settings
-from outbox.config.service import default_log_format
 from outbox.errors import ConfigurationError
 
 DSN = "postgresql://app:pw@db:5432/shop"
@@ -18,18 +14,6 @@ DSN = "postgresql://app:pw@db:5432/shop"
 
 def load(**environ: str) -> Settings:
     return load_settings({"DATABASE_URL": DSN} | environ)
-
-
-@pytest.mark.parametrize(
-    ("lease", "heartbeat", "remark"),
-    [
-        ("60", 20.0, "a third"),
-        ("3", 1.0, "the shortest lease"),
-        ("3600", 1200.0, "a long one"),
-    ],
-)
-def test_the_heartbeat_is_a_third_of_the_lease(lease: str, heartbeat: float, remark: str) -> None:
-    assert load(OUTBOX_LEASE_SECONDS=lease).lease.heartbeat_seconds == pytest.approx(heartbeat), remark
 
 
 @pytest.mark.parametrize(
@@ -46,28 +30,6 @@ def test_a_request_ends_before_its_lease_and_before_the_grace(
 ) -> None:
     settings = load(ELASTIC_TIMEOUT_SECONDS=timeout, OUTBOX_LEASE_SECONDS=lease, OUTBOX_SHUTDOWN_GRACE_SECONDS=grace)
     assert settings.request_deadline_seconds == pytest.approx(deadline), remark
-
-
-def test_the_worker_id_is_host_pid_random_and_new_at_every_start() -> None:
-    first, second = load().worker.id, load().worker.id
-    assert first != second
-    assert re.fullmatch(rf".+-{os.getpid()}-[0-9a-f]{{6}}", first)
-
-
-@pytest.mark.parametrize(("terminal", "expected"), [(True, "console"), (False, "json")])
-def test_logs_are_json_but_readable_on_a_terminal(
-    terminal: bool, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    assert default_log_format() == expected
-    assert load().log.format == expected
-    assert load(OUTBOX_LOG_FORMAT="json").log.format == "json"
-
-
-def test_an_entity_type_goes_to_its_index_and_all_others_to_the_default() -> None:
-    elastic = load(ELASTIC_INDEX="rest", ELASTIC_INDEX_MAP='{"a": "first", "b": "rest"}').elastic
-    assert [elastic.index_for(kind) for kind in ("a", "b", "c")] == ["first", "rest", "rest"]
-    assert elastic.targets == ("rest", "first")
 
 
 @pytest.mark.parametrize(

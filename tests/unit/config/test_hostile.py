@@ -30,15 +30,3 @@ def test_every_setting_takes_hostile_text(what: str) -> None:
         if told is not None:
             assert ALIASES.get(name, name.removesuffix("_FILE")) in told, (name, told)
             assert len(told) < LONGEST_REPORT, (name, len(told))
-
-
-def test_a_console_with_a_path_that_cannot_be_one_is_refused_by_its_name() -> None:
-    settings = load_settings({"OUTBOX_CONSOLE_TOKENS_FILE": HOSTILE["a long word"]}, require_database=False)
-    with pytest.raises(ConfigurationError, match="OUTBOX_CONSOLE_TOKENS_FILE: names no readable file"):
-        settings.check_console()
-
-
-def test_hostile_texts_together_are_reported_together() -> None:
-    with pytest.raises(ConfigurationError) as refused:
-        load_settings(dict.fromkeys(VARIABLES, HOSTILE["markup"]))
-    assert len(refused.value.problems) > len(VARIABLES) / 2

@@ -37,11 +37,3 @@ def test_the_counts_add_up_to_the_rows_that_the_batch_still_held(given_: list[tu
     assert summary.superseded + summary.missing <= summary.done
     assert summary.lost == len(lost)
     assert len(verdicts.failed_attempts(lost)) == summary.retried + summary.failed
-
-
-def test_whoever_was_not_sent_goes_back_and_keeps_no_other_verdict() -> None:
-    sent, waiting = an_event(1), an_event(2)
-    verdicts = Verdicts([sent, waiting])
-    verdicts.give(sent, DONE)
-    verdicts.release_rest()
-    assert verdicts.settlements() == [(sent.id, DONE), (waiting.id, Released("not_sent"))]

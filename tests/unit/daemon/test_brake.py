@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.brake import MOST_FAILURES, MOST_FINGERPRINTS, WINDOW_SECONDS, Brake
+from outbox.daemon.brake import MOST_FAILURES, WINDOW_SECONDS, Brake
 from outbox.daemon.view_trust import LOOKUPS, Lookups
 from outbox.facts import BrakeOff, BrakeOn, Fact
 from outbox.policy.outcome import Failure, Reason
@@ -36,13 +36,6 @@ def test_in_no_minute_do_more_than_fifty_fail_of_one_fingerprint(steps: list[tup
         assert all(late - early >= WINDOW_SECONDS for early, late in zip(at, at[MOST_FAILURES:], strict=False))
 
 
-def test_one_fingerprint_never_holds_up_another_and_is_announced_once() -> None:
-    held = BrakeBench()
-    assert held.admits("a", 1_000) == MOST_FAILURES == 50
-    assert held.admits("b")
-    assert held.facts == [BrakeOn("a", Reason.ES_REJECTED_DOCUMENT, "no")]
-
-
 def test_an_operator_lets_all_of_a_fingerprint_fail_and_ends_its_brake() -> None:
     held = BrakeBench()
     held.admits("a", 51)
@@ -61,15 +54,6 @@ def test_the_brake_is_off_when_nothing_was_held_for_a_hold_and_a_window() -> Non
     held.brake.let_fail(frozenset())
     held.brake.let_fail(frozenset())
     assert held.facts[1:] == [BrakeOff("a", 3)]
-
-
-def test_memory_is_bounded_and_never_by_forgetting_what_is_braked_now() -> None:
-    held = BrakeBench()
-    held.admits("flood", 51)
-    assert all(held.admits(str(number)) for number in range(2 * MOST_FINGERPRINTS))
-    assert len(held.brake._tracks) == MOST_FINGERPRINTS
-    held.clock.passes(1.0)
-    assert not held.admits("flood")
 
 
 class Half:

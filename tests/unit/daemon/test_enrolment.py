@@ -1,6 +1,5 @@
 """Taking a worker id: free or dead at once, silent after a wait, alive never."""
 
-import os
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -98,17 +97,6 @@ def test_a_holder_that_beats_meanwhile_keeps_its_id() -> None:
     start = uuid4()
     with pytest.raises(WorkerIdTaken, match="w1 runs on far as pid 7"):
         enter(*(holder(start, "far", 7, silent) for silent in (0.5, 1.0, 0.2, 0.7)))
-
-
-def test_the_same_process_twice_on_one_host_keeps_its_id_too() -> None:
-    start = uuid4()
-    with pytest.raises(WorkerIdTaken):
-        enter(*(holder(start, socket.gethostname(), os.getpid(), silent) for silent in (0.9, 0.1)))
-
-
-def test_a_stop_ends_the_wait() -> None:
-    with pytest.raises(WorkerIdTaken, match="stopped while waiting"):
-        enter(holder(uuid4(), "far", 7, 0.5), holder(uuid4(), "far", 7, 0.9), stopped=True)
 
 
 def test_a_worker_whose_id_was_taken_over_leaves_and_one_that_was_cut_off_stays() -> None:

@@ -76,15 +76,6 @@ def test_the_heartbeat_of_a_hung_batch_stops_at_max_processing(bench: Bench) -> 
         assert holding.remaining() < 0
 
 
-def test_a_lease_that_is_gone_is_marked_and_not_asked_for_again(bench: Bench) -> None:
-    bench.answer = False
-    with bench.leases.holding(a_batch()) as holding:
-        for _ in range(3):
-            bench.beat(10)
-        assert (holding.lost, bench.asked) == (True, 1)
-    assert {type(fact) for fact in bench.facts} == {Beat}, "the settle says it, with what it finds"
-
-
 def test_a_database_that_is_down_loses_no_lease_before_its_time(bench: Bench) -> None:
     bench.answer = DatabaseDown("away")
     with bench.leases.holding(a_batch()) as holding:

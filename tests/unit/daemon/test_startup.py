@@ -43,17 +43,3 @@ def test_each_try_beats_so_that_a_wait_for_the_database_is_no_hang() -> None:
     assert start.begin()
     assert [type(fact) for fact in start.facts] == [Beat, DatabaseLost, Beat, DatabaseLost, Beat, DatabaseBack]
     assert {fact.loop for fact in start.facts if isinstance(fact, Beat)} == {"start"}
-
-
-def test_a_step_that_is_done_is_not_taken_again_and_the_next_one_is_not_kept_waiting() -> None:
-    start = Steps([DatabaseDown("dropped")] * 3, [DatabaseDown("dropped")], [])
-    assert start.begin()
-    assert start.done == [0, 1, 2]
-    assert start.stop.waited == [0.1, 0.2, 0.4, 0.1]
-
-
-def test_a_stop_ends_the_wait() -> None:
-    start = Steps([DatabaseDown("refused")])
-    start.stop.set()
-    assert not start.begin()
-    assert start.done == []

@@ -3,7 +3,6 @@
 import re
 from xml.etree import ElementTree
 
-from outbox.embedded.kafka import as_properties, new_cluster_id
 from outbox.embedded.pins import kafka_jars
 
 
@@ -21,13 +20,3 @@ def test_maven_is_asked_for_exactly_these_jars_and_for_nothing_they_want() -> No
     assert [one.findtext("artifactId") for one in asked] == [jar.artifact for jar in jars.artifacts]
     assert all(one.findtext("exclusions/exclusion/artifactId") == "*" for one in asked)
     assert "://" not in jars.as_project()
-
-
-def test_properties_survive_what_a_path_may_contain() -> None:
-    assert as_properties({"log.dirs": "/tmp/a b\\c/é"}) == "log.dirs=/tmp/a b\\\\c/\\u00e9\n"
-
-
-def test_a_cluster_id_is_never_taken_for_an_option() -> None:
-    made = {new_cluster_id() for _ in range(50)}
-    assert len(made) == 50
-    assert all(re.fullmatch(r"A[\w-]{21}", one) for one in made)

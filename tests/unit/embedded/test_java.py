@@ -6,8 +6,7 @@ import pytest
 
 from outbox.embedded.errors import DistributionUnusable
 from outbox.embedded.java import Java
-from outbox.embedded.pins import FETCHED_JAVA_MAJOR
-from outbox.embedded.products import ELASTICSEARCH, OPENSEARCH, release_of
+from outbox.embedded.products import ELASTICSEARCH, release_of
 
 ELASTICSEARCH_8, ELASTICSEARCH_9 = ELASTICSEARCH.java_needs[8], ELASTICSEARCH.java_needs[9]
 
@@ -41,39 +40,6 @@ def whole(home: Path, modules: str = "java.base jdk.jdi", image: bytes = b"sun/t
 )
 def test_a_java_fits_by_its_major_version(tmp_path: Path, release: str, java: int, fits: bool) -> None:
     assert (release_of(release).java_needs.why_not(Java(whole(tmp_path), java)) == "") is fits
-
-
-@pytest.mark.parametrize("major", [2, 3])
-def test_the_fetched_java_is_enough_for_opensearch(major: int) -> None:
-    """It is a runtime without development tools."""
-    assert OPENSEARCH.java_needs[major].fit_runtime(FETCHED_JAVA_MAJOR)
-
-
-def test_modules_are_those_it_lists_not_those_of_its_release_file(tmp_path: Path) -> None:
-    """Temurin's runtime keeps the file of the JDK that it was made from, which names jdk.jdi."""
-    home = whole(tmp_path, modules="java.base")
-    (home / "release").write_text('MODULES="java.base jdk.jdi"')
-    assert ELASTICSEARCH_9.why_not(Java(home, 21)) == "is Java 21 without the module jdk.jdi"
-    assert ELASTICSEARCH_8.why_not(Java(home, 21)) == ""
-
-
-def test_a_java_that_cannot_divide_thai_words_does_not_fit(tmp_path: Path) -> None:
-    home = whole(tmp_path, image=b"sun/text/resources/ext/BreakIteratorRules_de")
-    assert ELASTICSEARCH_8.why_not(Java(home, 21)) == "is Java 21 without all locales"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "name"),
-    [
-        ("8", "elasticsearch-8.14.1"),
-        ("8.14.1", "elasticsearch-8.14.1"),
-        ("elasticsearch-9", "elasticsearch-9.4.3"),
-        ("opensearch", "opensearch-3.6.0"),
-        ("opensearch-2.19.6", "opensearch-2.19.6"),
-    ],
-)
-def test_a_release_is_named_by_its_product_and_its_major_version_or_in_full(wanted: str, name: str) -> None:
-    assert release_of(wanted).name == name
 
 
 @pytest.mark.parametrize("wanted", ["8.15.0", "2", "opensearch-1", "opensearch-8", "solr", ""])

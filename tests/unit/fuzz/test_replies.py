@@ -8,7 +8,7 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from outbox.policy.classify import Split, classify_item, classify_request
+from outbox.policy.classify import Split, classify_request
 from outbox.policy.outcome import WRITTEN, Failure, Missing, Outcome, Stale
 from outbox.ports import BulkAction
 from outbox.sink.bulk import read
@@ -60,14 +60,6 @@ def test_any_bytes_are_read_without_a_raise(raw: bytes, actions: list[BulkAction
 @given(REPLY, ACTIONS)
 def test_a_row_is_done_only_by_its_own_items_status(reply: Any, actions: list[BulkAction]) -> None:
     judge(json.dumps(reply).encode(), actions)
-
-
-@given(st.sampled_from(["index", "delete"]), ITEM)
-@example("index", {"status": 200, "error": {"type": "\ud800"}})
-def test_any_item_has_a_class(op: str, item: dict[str, Any]) -> None:
-    unknown: list[tuple[int, str]] = []
-    storable(classify_item(op, item, lambda status, kind: unknown.append((status, kind))))
-    assert all(isinstance(kind, str) for _, kind in unknown)
 
 
 @given(STATUSES, OBJECTS | JSON | st.binary() | st.fixed_dictionaries({"error": ERRORS}), st.dictionaries(TEXT, TEXT))

@@ -45,11 +45,6 @@ def test_nobody_waits_long_for_a_stopped_connector(timeout: float | None) -> Non
     assert STOPPED_SECONDS <= found.waited_seconds < STOPPED_SECONDS + 1
 
 
-def test_one_that_is_started_again_in_time_is_waited_for() -> None:
-    stopped = [Captured(1000, 900, False, False)] * 20
-    assert waited(Log(*stopped, Captured(1000, 1000, True, False))).late == ""
-
-
 def test_a_lost_slot_is_said_at_once() -> None:
     found = waited(Log(Captured(1000, 900, False, True)))
     assert ("is lost" in found.late, found.waited_seconds) == (True, 0.0)

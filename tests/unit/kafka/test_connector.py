@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from outbox.kafka import connector
-from outbox.kafka.connect_rest import ConnectDown
 from outbox.kafka.connector import ConnectorPlan
 from outbox.kafka.connector_check import ConnectorCheck
 from outbox.ports import Level
@@ -36,50 +35,6 @@ def examined(found: dict[str, str] | None, status: dict[str, object] | None = No
     return [(finding.level, finding.detail, finding.remedy) for finding in check.examine()]
 
 
-@pytest.mark.parametrize(
-    ("status", "level"),
-    [(RUNNING, Level.OK), ({"tasks": [{"id": 0, "state": "PAUSED"}]}, Level.BAD), (None, Level.BAD)],
-)
-def test_its_state_alone_can_be_asked_for(status: dict[str, object] | None, level: Level) -> None:
-    (finding,) = ConnectorCheck(Connect(None, status), PLAN).state()
-    assert finding.level is level
-
-
-class Away(Connect):
-    def status(self, name: str) -> dict[str, object] | None:
-        raise ConnectDown("ConnectError at http://connect:8083")
-
-
-def test_a_connect_that_is_down_is_said_with_what_to_do() -> None:
-    (finding,) = ConnectorCheck(Away(None, None), PLAN).state()
-    assert (finding.level, "http://connect:8083" in finding.detail) == (Level.UNKNOWN, True)
-    assert finding.remedy.startswith("Start Kafka Connect")
-
-
-@pytest.mark.parametrize(("copies", "confirmed"), [(1, None), (2, None), (3, "2"), (5, "2")])
-def test_two_of_three_copies_confirm_a_record(copies: int, confirmed: str | None) -> None:
-    made = connector.configuration(replace(PLAN, replication=copies))
-    assert made.get("topic.creation.default.min.insync.replicas") == confirmed
-
-
-@pytest.mark.parametrize(("mode", "level"), [("initial", Level.WARN), ("no_data", Level.BAD)])
-def test_a_connector_that_reads_no_rows_after_a_lost_slot_is_a_problem(mode: str, level: Level) -> None:
-    found = {**connector.configuration(PLAN), "snapshot.mode": mode}
-    assert [said[0] for said in examined(found) if "snapshot.mode" in said[1]] == [level]
-
-
-def test_every_value_is_text_the_key_is_the_entity_and_the_password_a_reference_to_a_file() -> None:
-    made = connector.configuration(replace(PLAN, secrets="/run/secrets/outbox"))
-    assert all(isinstance(value, str) and value for value in made.values())
-    assert [name for name, value in made.items() if "{" in value] == ["database.password"]
-    assert made["database.password"] == "${file:/run/secrets/outbox:password}"
-    assert made["transforms.outbox.table.field.event.key"] == "entity_key"
-    assert made["transforms.outbox.table.field.event.payload"] == "payload"
-    assert {made[f"{part}.converter"] for part in ("key", "value", "header")} == {
-        "org.apache.kafka.connect.storage.StringConverter"
-    }
-
-
 def test_the_predicate_and_the_list_of_tables_mean_the_log_and_no_other_table() -> None:
     made = connector.configuration(replace(PLAN, schema="out.box", prefix="o-1"))
     assert re.fullmatch(made["table.include.list"], "out.box.search_outbox_log")
@@ -88,48 +43,10 @@ def test_the_predicate_and_the_list_of_tables_mean_the_log_and_no_other_table() 
     assert not re.fullmatch(made["predicates.isLog.pattern"], "__debezium-heartbeat.o-1")
 
 
-def test_a_properties_file_has_the_same_values() -> None:
-    lines = dict(line.split("=", 1) for line in connector.properties(PLAN).splitlines())
-    assert lines.pop("name") == "outbox-log"
-    assert {name: value.replace("\\\\", "\\") for name, value in lines.items()} == connector.configuration(PLAN)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("topic", "with blank"),
-        ("secrets", "/a:b"),
-        ("replication", 0),
-    ],
-)
-def test_values_that_would_mean_something_else_are_named(field: str, value: object) -> None:
-    assert list(connector.unfit(PLAN)) == []
-    assert list(connector.unfit(replace(PLAN, **{field: value}))) == [field]  # type: ignore[arg-type]
-
-
-def test_our_own_configuration_is_well() -> None:
-    found = examined(connector.configuration(PLAN) | {"name": "outbox-log", "signal.data.collection": "theirs"})
-    assert [level for level, *_ in found] == [Level.OK, Level.OK]
-
-
-@pytest.mark.parametrize(("time", "ours"), [("heartbeat.interval.ms", "10000"), ("poll.interval.ms", "50")])
-def test_a_setting_that_records_depend_on_is_a_problem_and_a_time_is_not(time: str, ours: str) -> None:
-    changed = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", time: "60000"}
-    found = examined(connector.configuration(PLAN) | changed)
-    assert [level for level, *_ in found] == [Level.OK, Level.WARN, Level.BAD]
-    assert f"{time} is 60000, ours is {ours}" in found[1][1]
-
-
 def test_a_password_in_the_configuration_is_named_and_not_shown() -> None:
     found = examined(connector.configuration(PLAN) | {"database.password": "hunter2"})
     assert [level for level, *_ in found] == [Level.OK, Level.WARN, Level.OK]
     assert "hunter2" not in str(found)
-
-
-def test_no_connector_of_that_name_is_a_problem_with_a_remedy() -> None:
-    ((level, detail, remedy),) = examined(None)
-    assert (level, detail) == (Level.BAD, "there is no connector outbox-log")
-    assert "outbox kafka connector" in remedy
 
 
 TRACE = """org.apache.kafka.connect.errors.ConnectException: An exception occurred in the change event producer.

@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outbox.errors import DatabaseDown, NotStored
-from outbox.facts import LeaseLost
-from outbox.kafka.events import SourceTime, StreamEvents
+from outbox.kafka.events import StreamEvents
 from outbox.kafka.partitions import LONGEST_REST_SECONDS, Partitions, Start
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, UPSERT, Event
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.settle import Done, Failed, Released, RetryLater
+from outbox.policy.settle import Done, Failed, RetryLater
 from outbox.ports import BulkAction, Document, DocumentSource, Named, NewerDelete, RecordRow
 from tests.fakes import NoView
 from tests.fixtures.events import Time
@@ -28,7 +27,6 @@ from tests.fixtures.sinks import MemorySink
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f")
 BUSY = Failure(Reason.ES_429, "later", fingerprint="b")
 AWAY = Failure(Reason.CONNECT, "gone", whole=True)
-CLOSED = Failure(Reason.ES_INDEX_MISSING, "no index", whole=True)
 
 
 @dataclass
@@ -152,17 +150,6 @@ def test_a_delete_is_a_row_before_its_offset_passes() -> None:
     assert isinstance(row.settlement, Done)
 
 
-def test_a_record_that_is_refused_is_a_row_before_its_offset_passes_and_its_neighbours_are_done() -> None:
-    bench = Bench()
-    seen: list[int] = []
-    bench.records.before = lambda: seen.append(bench.committable())
-    bench.refuse("1")
-    bench.take(*(a_record(n, str(n)) for n in range(3)))
-    assert seen == [0]
-    assert (bench.stored(), bench.committable(), bench.ids()) == (["0:1"], 3, {"0", "2"})
-    assert isinstance(bench.records.rows[f"kafka:{TOPIC}:0:1"].settlement, Failed)
-
-
 def test_a_record_that_a_busy_node_refuses_three_times_is_a_row() -> None:
     bench = Bench()
     bench.refuse("1", failure=BUSY)
@@ -178,27 +165,6 @@ def test_a_record_that_a_busy_node_refuses_three_times_is_a_row() -> None:
     assert (bench.stored(), bench.committable()) == (["0:1"], 3)
     (partition,) = bench.partitions.all()
     assert partition.again == {}, "what is closed is forgotten"
-
-
-@pytest.mark.parametrize("failure", [AWAY, CLOSED])
-def test_in_an_outage_nothing_passes_nothing_is_stored_and_it_is_sent_when_it_is_over(failure: Failure) -> None:
-    bench = Bench()
-    bench.sink.away = failure
-    bench.take(a_record(0, "a"), a_record(1, "b"))
-    assert (bench.stored(), bench.committable(), bench.sink.documents) == ([], 0, {})
-    bench.sink.away = None
-    bench.clock.passes(20)
-    bench.worker.run()
-    assert (bench.ids(), bench.committable()) == ({"a", "b"}, 2)
-    assert all(event.attempts == 1 for event in bench.worker.claim().events)
-
-
-def test_what_the_brake_holds_is_stored_to_be_tried_later_so_it_holds_up_nobody() -> None:
-    bench = Bench()
-    bench.take(*(a_record(n, key=b"1") for n in range(80)), a_record(80, "good"))
-    verdicts = [type(row.settlement) for row in bench.records.rows.values()]
-    assert (verdicts.count(Failed), verdicts.count(Released)) == (50, 30)
-    assert (bench.committable(), bench.ids()) == (81, {"good"})
 
 
 def test_without_postgresql_the_first_exception_stops_its_partition_and_no_other() -> None:
@@ -248,22 +214,6 @@ def test_newer_deletes_are_asked_for_again_when_postgresql_did_not_answer_at_fir
     bench.sink.refuse = frozen
     bench.worker.run()
     assert bench.ids() == set()
-
-
-def test_a_partition_whose_exception_cannot_be_stored_rests_longer_each_time() -> None:
-    bench = Bench()
-    bench.records.away = True
-    bench.refuse("bad")
-    bench.arrive(a_record(0, "bad"))
-    waits = []
-    for _ in range(6):
-        with pytest.raises((NotStored, DatabaseDown)):
-            bench.worker.lane._advance()
-        (partition,) = bench.partitions.all()
-        waits.append(partition.rest_until - bench.clock())
-        assert bench.worker.claim().events == ()
-        bench.clock.passes(waits[-1])
-    assert waits == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
 @pytest.mark.parametrize("ahead_seconds", [-40, 1, 3600, 10 * 365 * 86_400])
@@ -321,39 +271,6 @@ def test_what_a_former_owner_may_have_sent_is_checked_however_young_it_is() -> N
     assert bench.records.asked, "the first records of an assignment count as sent before"
 
 
-def test_a_revoked_partition_is_neither_stored_nor_closed_and_its_records_are_said_to_be_lost() -> None:
-    bench = Bench()
-    bench.refuse("bad")
-    bench.arrive(a_record(0, "a"), a_record(1, "bad"))
-    claimed = bench.worker.claim()
-    assert bench.partitions.revoke([0]) == 2
-    bench.partitions.assign(TOPIC, 0, Start(0), 2)
-    assert not bench.store.renew(claimed.token)
-    bench.worker.projector.project(claimed, 0)
-    assert bench.committable() == 0, "the new assignment knows nothing of it"
-    assert bench.stored() == []
-    (lost,) = bench.worker.of(LeaseLost)
-    assert lost.count == 2
-
-
-def test_a_batch_that_ends_in_an_error_becomes_rows_that_are_claimed_apart() -> None:
-    bench = Bench()
-    bench.arrive(a_record(0, "a"), a_record(1, "b"))
-    claimed = bench.worker.claim()
-    taken = bench.store.abandon(claimed.token, [e.id for e in claimed.events], "ValueError while it was worked on")
-    assert (taken.rows, bench.stored(), bench.committable()) == (2, ["0:0", "0:1"], 2)
-    assert [row.settlement for row in bench.records.rows.values()] == [None, None]
-
-
-def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:
-    """A connector that was restarted sends it again; a verdict goes by the event's id."""
-    bench = Bench()
-    twice = a_record(0, "a", id="00000000-0000-0000-0000-000000000001")
-    bench.arrive(twice, a_record(1, "b"), a_record(2, "a", id="00000000-0000-0000-0000-000000000001", version=1))
-    assert [event.seq for event in bench.worker.claim().events] == [0, 1]
-    assert bench.committable() == 0
-
-
 def test_a_refresh_of_another_database_fails_and_deletes_nothing() -> None:
     """Looked up here, its entity is gone. What brings its payload is written, whoever wrote it."""
     bench = Bench(database="here")
@@ -365,14 +282,6 @@ def test_a_refresh_of_another_database_fails_and_deletes_nothing() -> None:
     assert (bench.stored(), bench.committable(), bench.ids()) == (["0:0"], 3, {"1", "2"})
     (row,) = bench.records.rows.values()
     assert row.event.op == UNREADABLE + "a refresh of another database"
-
-
-def test_tombstones_of_compaction_pass_without_work() -> None:
-    bench = Bench()
-    bench.arrive(MadeRecord(0, b"article:1", None), MadeRecord(4, b"article:2", None))
-    assert bench.worker.run() is None
-    assert (bench.committable(), bench.stored()) == (5, [])
-    assert (bench.partitions.take_empty(), bench.partitions.take_empty()) == (2, 0)
 
 
 def test_records_of_a_paused_entity_type_rest_in_the_topic_and_other_partitions_go_on() -> None:
@@ -432,31 +341,6 @@ def test_the_first_batch_of_a_suspect_partition_becomes_rows_unsent_and_the_next
     assert (bench.ids(), bench.committable()) == ({"c"}, 3)
 
 
-def test_the_end_of_a_partition_counts_only_when_all_that_was_read_is_settled() -> None:
-    bench = Bench()
-    bench.arrive(a_record(0, "a"), a_record(1, "b"))
-    bench.partitions.at_end(0, 3)  # a marker behind the records
-    (partition,) = bench.partitions.all()
-    assert partition.settled() == 0
-    claimed = bench.worker.claim(1)
-    bench.worker.projector.project(claimed, 0)
-    assert partition.settled() == 1
-    bench.worker.run()
-    assert bench.partitions.commits() == {0: 3}
-
-
-def test_more_than_the_span_is_not_handed_out_above_a_record_that_stays() -> None:
-    """So that the next owner knows what may have been sent before."""
-    bench = Bench(batch_size=10)
-    bench.refuse("0", failure=Failure(Reason.ES_5XX, "moving", moving=True))
-    bench.arrive(*(a_record(n, str(n)) for n in range(100)))
-    for _ in range(30):
-        bench.worker.run(10)
-        bench.clock.passes(20)
-    assert bench.committable() == 0
-    assert len(bench.ids()) <= 41
-
-
 OUTCOMES = st.sampled_from(["written", "refused", "busy", "away", "database away", "error", "revoked"])
 
 
@@ -498,18 +382,6 @@ def test_no_offset_may_be_committed_below_which_a_record_is_neither_answered_nor
         stored = {row.event.entity_id for row in bench.records.rows.values()}
         for n, op in list(enumerate(ops))[:committed]:
             assert str(n) in stored or (op == UPSERT and str(n) in answered), (n, op, committed)
-
-
-def test_the_databases_clock_goes_on_while_it_is_down_and_is_not_the_machines() -> None:
-    records, clock = MemoryRecords(), Time()
-    time = SourceTime(records.now, clock)
-    time.tend()
-    assert time.now() == NOW
-    clock.passes(3600)
-    records.away = True
-    with pytest.raises(DatabaseDown):
-        time.tend()
-    assert time.now() == NOW + 3600
 
 
 def test_a_lookup_waits_for_its_transaction_and_what_brings_its_payload_does_not() -> None:

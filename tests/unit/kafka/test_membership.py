@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from outbox.config import KafkaSettings
-from outbox.facts import Beat, CommitRefused, Fact, PartitionsAssigned, PartitionsRevoked, StreamFault
+from outbox.facts import CommitRefused, Fact, PartitionsAssigned, PartitionsRevoked
 from outbox.kafka import consumer as reading
 from outbox.kafka import membership
-from outbox.kafka.consumer import MOST_CLOSING, StreamReader
+from outbox.kafka.consumer import StreamReader
 from outbox.kafka.partitions import Partitions
 from outbox.policy.backoff import Backoff
 from tests.fixtures.records import TOPIC, a_record
@@ -163,19 +163,6 @@ def running(bench: Bench) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def test_a_close_that_does_not_return_holds_nobody_up_and_another_consumer_joins(bench: Bench) -> None:
-    first = bench.client(0)
-    bench.assign(first)
-    bench.fail(first)
-    second = bench.client(1)
-    assert first.closing.is_set()
-    assert bench.of(StreamFault)
-    bench.assign(second)
-    assert len(bench.of(PartitionsAssigned)) == 2
-    before = len(bench.of(Beat))
-    eventually(lambda: len(bench.of(Beat)) > before, what="it beats")
-
-
 def test_what_a_consumer_calls_back_after_it_was_left_touches_nothing(bench: Bench) -> None:
     first = bench.client(0)
     bench.assign(first)
@@ -198,56 +185,6 @@ def test_what_a_consumer_calls_back_after_it_was_left_touches_nothing(bench: Ben
     assert (len(bench.of(PartitionsRevoked)), len(bench.of(PartitionsAssigned))) == facts
     second.on_commit(None, asked)
     assert (partition.committed, partition.asked) == (3, None)
-
-
-def test_no_commit_is_waited_for(bench: Bench) -> None:
-    first = bench.client(0)
-    bench.assign(first)
-    bench.settle(0)
-    first.next.append(lambda: first.on["on_revoke"](first, ONE))
-    eventually(lambda: bench.of(PartitionsRevoked))
-    bench.assign(first)
-    bench.settle(0, 1)
-    bench.fail(first)
-    bench.client(1)
-    assert first.commits
-    assert all(each["asynchronous"] for each in first.commits)
-
-
-def test_where_too_many_cannot_be_closed_no_more_are_made_and_the_beat_ends(bench: Bench) -> None:
-    for number in range(MOST_CLOSING):
-        bench.fail(bench.client(number))
-    eventually(lambda: len(bench.reader._closing) == MOST_CLOSING, what="all are closing")
-    beats = len(bench.of(Beat))
-    time.sleep(0.5)  # longer than the longest wait before another consumer
-    assert (len(bench.clients), len(bench.of(Beat))) == (MOST_CLOSING, beats)
-    bench.clients[1].may_close.set()
-    bench.client(MOST_CLOSING)
-
-
-def test_what_the_client_raises_in_a_callback_is_raised_after_the_poll_as_an_exception() -> None:
-    """On the real client, without a broker. Raised through its poll it would be no exception, and end the thread."""
-    consumer: list[Any] = []
-
-    def fails(error: KafkaError) -> None:
-        consumer[0].get_watermark_offsets(ONE[0], timeout=0.0)
-
-    def ignored(*_: Any) -> None: ...
-
-    handlers = membership.Handlers(ignored, ignored, ignored, ignored, fails)
-    one = membership.Membership(KafkaSettings(bootstrap_servers="127.0.0.1:1", topic=TOPIC), handlers, client="test")
-    consumer.append(one.consumer)
-
-    def raised() -> Exception | None:
-        one.consumer.consume(1, 0.05)
-        try:
-            one.check()
-        except KafkaException as error:
-            return error
-        return None
-
-    eventually(raised, what="the error of the callback")
-    one.leave().result(60)
 
 
 def test_a_begin_is_counted_with_the_offset_and_a_clean_end_without_progress_takes_it_back(bench: Bench) -> None:

@@ -1,7 +1,6 @@
 """The judge of the nemesis finds what it is there to find: each invariant is broken once, by hand, in a history."""
 
 import json
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,6 @@ from typing import Any
 import pytest
 
 from labs.producing import CANARY
-from tests.nemesis import command, report
-from tests.nemesis.archive import pack
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import CHECKS
 from tests.nemesis.schedule import FAULTS, PEOPLE
@@ -240,7 +237,6 @@ BREAKS: list[tuple[str, Break]] = [
     _break("Clean exits", "drain_badly_at_the_end", lambda a, _: a["exit_codes"].update({"w1.1": 3})),
     _break("No command crashes", "crash", lambda a, _: a["crashed_commands"].append({"command": ["x"], "code": 70})),
 ]
-BREAK = {do.__name__: do for _, do in BREAKS}
 
 
 def test_each_of_these_is_found_and_every_check_is_broken_by_one(tmp_path: Path) -> None:
@@ -272,67 +268,3 @@ def test_a_history_that_lacks_what_every_run_has_is_inconclusive(name: str, tmp_
     verdict = judged(tmp_path, about, files)
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
     assert f"no {'joined documents' if name == 'view' else name} to check" in verdict.why
-
-
-@pytest.mark.parametrize(("place", "part"), [(1, "linked"), (2, "routed")])
-def test_a_history_without_documents_of_a_part_is_inconclusive(place: int, part: str, tmp_path: Path) -> None:
-    about, files = history()
-    files["view"].pop(place)
-    verdict = judged(tmp_path, about, files)
-    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
-    assert f"no {part} documents to check" in verdict.why
-
-
-@pytest.mark.parametrize("part", ["joined", "routed", "linked"])
-def test_documents_whose_commits_were_never_swapped_show_nothing(part: str, tmp_path: Path) -> None:
-    about, files = history()
-    about[f"{part}_swapped"] = 0
-    verdict = judged(tmp_path, about, files)
-    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
-    assert f"on a {part} document" in verdict.why
-
-
-def test_what_is_broken_is_counted_with_all_others_and_on_its_own(tmp_path: Path) -> None:
-    about, files = history()
-    for name in ("lack_a_comment", "bring_one_back", "lose_what_no_event_names", "route_a_payload"):
-        BREAK[name](about, files)
-    counts = judged(tmp_path, about, files).counts
-    assert (counts["lost"], counts["stale"], counts["resurrected"], counts["misplaced"]) == (1, 1, 1, 1)
-    assert (counts["refreshes"], counts["joined"]) == (6, 6)
-    assert set(counts) == set(report.MEANING) - {"takeovers"}  # those are of a consumer group
-
-
-@pytest.mark.parametrize("broken", ["", "lose", "keep_the_token", "grow", "log_a_document"])
-def test_an_unpacked_archive_is_judged_as_the_run_was_and_names_no_place(broken: str, tmp_path: Path) -> None:
-    about, files = history()
-    about["crashed_commands"], about["where"] = [], str((tmp_path / "run" / "clock-w1").resolve())
-    if broken:
-        BREAK[broken](about, files)
-    found = written(tmp_path / "run", about, files)
-    pack(found, tmp_path / "history.tar.xz")
-    with tarfile.open(tmp_path / "history.tar.xz") as tar:
-        tar.extractall(tmp_path / "unpacked", filter="data")
-    assert judge(Evidence(tmp_path / "unpacked")).as_json() == judge(found).as_json()
-    texts = [path.read_bytes() for path in (tmp_path / "unpacked").rglob("*") if path.is_file()]
-    assert str(tmp_path).encode() not in b"".join(texts)
-
-
-def test_what_bit_after_the_storm_is_distinguished(tmp_path: Path) -> None:
-    about, files = history()
-    files["acts"][0]["began"] = 41.0
-    verdict = judged(tmp_path, about, files)
-    assert [(one.in_storm, one.after_it) for one in verdict.bitten[:2]] == [(0, 1), (1, 0)]
-    assert "| bit in the storm | after it |" in report.text(verdict, about | ABOUT)
-
-
-def test_a_composed_run_is_one_row_of_a_table_and_replaces_that_of_its_seed(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- nemesis-wide: written by scripts/nemesis --record -->\n\n<!-- /nemesis-wide -->\nrest\n")
-    for seed, ingredients in ((12, ["carts"]), (7, ["joined"]), (12, ["goods", "kill_9"])):
-        about, files = history()
-        about |= ABOUT | {"minutes": 2, "recipe": f"wide seed {seed}", "seed": seed, "ingredients": ingredients}
-        written(tmp_path / f"{seed}-{ingredients[0]}", about, files)
-        assert command.main(["--judge", str(tmp_path / f"{seed}-{ingredients[0]}"), "--record", str(page)]) == 0
-    told = page.read_text().splitlines()
-    assert [line.split(" | ")[0] for line in told if line[:2] == "| "] == ["| seed", "| 7", "| 12"]
-    assert (told[-3].split(" | ")[-1], told[-1]) == ("goods, kill_9 |", "rest")

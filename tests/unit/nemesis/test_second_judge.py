@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 from tests.nemesis import agreement, second_judge
 from tests.nemesis.load import is_bad
-from tests.nemesis.wire import Wire
 from tests.unit.nemesis.test_judge import BREAKS, GOOD, Files, history, step, written
 
 Forge = Callable[[dict[str, Any], Files], None]
@@ -102,43 +100,6 @@ def test_both_judges_accept_what_is_allowed(forge: Forge, tmp_path: Path) -> Non
     assert (found.first, found.second) == ([], [])
 
 
-def test_only_what_was_committed_is_written() -> None:
-    lines = [
-        {"kind": "run", "source": "table", "most_attempts": 5},
-        {"kind": "write", "index": "i", "document": "page:e1", "op": "index", "version": 5, "times": 1},
-    ]
-    assert second_judge.judge(lines) == {"I17": ["page:e1 at 5"]}
-
-
-def test_a_delete_of_version_0_asks_about_a_document_that_was_committed() -> None:
-    commit = {"kind": "commit", "event": "a", "document": "page:e1", "op": "upsert", "version": 5, "digest": "d"}
-    lines = [
-        {"kind": "run", "source": "table", "most_attempts": 5},
-        {**commit, "answered": True, "refusable": False},
-        {"kind": "write", "index": "i", "document": "page:e1", "op": "delete", "version": 0, "times": 2},
-    ]
-    assert "I17" not in second_judge.judge(lines)
-    assert second_judge.judge([*lines, {**lines[2], "op": "index"}])["I17"] == ["page:e1 at 0"]
-    assert second_judge.judge([*lines, {**lines[2], "document": "page:e2"}])["I17"] == ["page:e2 at 0"]
-
-
-def test_a_refresh_that_was_lost_with_its_server_may_have_been_written_before() -> None:
-    asked = {"kind": "commit", "event": "a", "document": "joined:p1", "op": "refresh", "version": 0, "digest": ""}
-    lines = [
-        {"kind": "run", "source": "table", "most_attempts": 5},
-        {**asked, "answered": False, "refusable": False},
-        {"kind": "write", "index": "i", "document": "joined:p1", "op": "delete", "version": 562, "times": 1},
-    ]
-    assert second_judge.judge(lines) == {}
-    assert second_judge.judge([lines[0], lines[2]]) == {"I17": ["joined:p1 at 562"]}
-
-
-def test_the_wire_says_what_was_written() -> None:
-    wire, action = Wire(), b'{"index":{"_id":"page:e1","version":12,"version_type":"external_gte"}}\n{}\n'
-    wire.tap(1, b"POST /nemesis/_bulk HTTP/1.1\r\n\r\n\n" + action + action)
-    assert list(wire.rows()) == [{"index": "nemesis", "document": "page:e1", "op": "index", "version": 12, "times": 2}]
-
-
 def test_the_second_judge_shares_nothing_with_the_first() -> None:
     text = Path(second_judge.__file__).read_text(encoding="utf-8")
     imported = [
@@ -149,11 +110,3 @@ def test_the_second_judge_shares_nothing_with_the_first() -> None:
     ]
     assert not [name for name in imported if str(name).split(".")[0] in ("tests", "labs", "outbox")]
     assert len(text.splitlines()) < 200
-
-
-def test_a_disagreement_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = str(agreement.SecondOpinion([], ["I3"], ["  I3: 1, such as page:e1 is not 5"]))
-    assert "DISAGREES: the first one finds nothing" in said
-    (tmp_path / "history.jsonl").write_text(json.dumps({"kind": "run", "source": "table", "most_attempts": 5}))
-    assert agreement.main(tmp_path / "history.jsonl") == 0
-    assert capsys.readouterr().out == "all rules hold\n"

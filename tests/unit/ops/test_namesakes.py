@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import outbox
 from outbox.ops.doctor.namesakes import namesakes
 from outbox.ports import Level
@@ -33,19 +31,3 @@ def test_the_package_of_that_name_beside_ours(tmp_path: Path) -> None:
     refused = imported(tmp_path)
     assert refused.returncode == 1
     assert "`outbox` is installed beside `outbox-projector`" in refused.stderr
-
-
-def test_a_folder_that_is_closed_to_us_or_gone_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The doctor is started where people stand, and as the projector's account."""
-    (tmp_path / "outbox.py").touch()
-
-    def closed(path: Path) -> bool:
-        raise PermissionError(path)
-
-    monkeypatch.setattr(Path, "is_file", closed)
-    assert list(namesakes([str(tmp_path)])) == []
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert list(namesakes([""])) == []

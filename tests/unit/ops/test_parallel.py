@@ -1,129 +1,26 @@
-"""Who spreads a work over processes: what it tells its engine, what it counts, and when it ends instead of going on."""
+"""Who spreads a work over processes ends instead of going on without parts that vanished."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
 from outbox.reindex.parallel import Parallel, PartJob, PartsGone, Spread
-from outbox.reindex.parts import PartsProgress, PlannedPart, Work, WorkKind
-
-WORK = Work(WorkKind.VERIFICATION, 7)
-JOB = PartJob("verification", 7, 10_000.0, 8, "alice")
-
-
-@dataclass
-class Table:
-    """Says one progress after the other, and the last one for ever."""
-
-    said: list[PartsProgress]
-    planned: list[PlannedPart] = field(default_factory=list)
-
-    def exist(self) -> bool:
-        return bool(self.planned)
-
-    def plan(self, parts: Sequence[PlannedPart]) -> None:
-        self.planned += parts
-
-    def clear(self) -> None:
-        self.planned = []
-
-    def free(self, owners: Sequence[str]) -> None: ...
-
-    def try_again(self) -> None: ...
-
-    def owners(self) -> Sequence[str]:
-        return ()
-
-    def numbers(self) -> Sequence[int]:
-        return range(self.said[0].open)
-
-    def progress(self) -> PartsProgress:
-        return self.said.pop(0) if len(self.said) > 1 else self.said[0]
-
-    def reports(self, read: Sequence[int]) -> Sequence[Any]:
-        return ()
-
-
-@dataclass
-class Engine:
-    jobs: list[PartJob] = field(default_factory=list)
-    stops: int = 0
-
-    def start(self, job: PartJob, table: Any) -> None:
-        self.jobs.append(job)
-
-    def tend(self, progress: PartsProgress) -> None: ...
-
-    def stop(self) -> None:
-        self.stops += 1
-
-
-class NoKeys:
-    """A type of which nobody knows where to cut it."""
-
-    def estimate(self, entity_type: str, *, in_view: bool) -> int:
-        return 5_000_000
-
-    def known(self, entity_type: str, *, in_view: bool) -> Sequence[str]:
-        return ()
-
-    def keys(self, entity_type: str, parts: int, *, in_view: bool) -> Sequence[str]:
-        return ()
-
-
-def spreading(table: Table, engine: Engine, processes: int | None = 8) -> Parallel:
-    return Parallel(
-        table_of=lambda _: cast(Any, table),
-        space=cast(Any, NoKeys),
-        engine_of=lambda *_: engine,
-        in_view=lambda _: True,
-        cores=lambda: 8,
-        spread=Spread(processes),
-    )
+from outbox.reindex.parts import PartsProgress, Work, WorkKind
 
 
 def test_parts_that_vanish_end_it_because_nobody_did_their_keys() -> None:
     """Without them all that is left is done: a comparison would find no drift in keys that it has not read."""
-    table, engine, seen = Table([PartsProgress(parts=3, open=3), PartsProgress(parts=1, open=0)]), Engine(), list[int]()
+    table, engine = MagicMock(), MagicMock()
+    table.numbers.return_value = range(3)
+    table.progress.side_effect = [PartsProgress(parts=3, open=3), PartsProgress(parts=1, open=0)]
+    parallel = Parallel(
+        table_of=lambda _: table,
+        space=MagicMock(),
+        engine_of=lambda *_: engine,
+        in_view=lambda _: True,
+        cores=lambda: 8,
+        spread=Spread(8),
+    )
     with pytest.raises(PartsGone, match="1 of 3"):
-        spreading(table, engine).run(WORK, JOB, lambda now: seen.append(now.parts))
-    assert engine.stops == 1
-
-
-@pytest.mark.parametrize(("processes", "said"), [(8, ["parts left: 1, f"]), (1, [])])
-def test_a_resume_by_more_processes_than_parts_are_left_says_so(processes: int, said: list[str]) -> None:
-    """What one process began is one part: more have nothing to do."""
-    notes: list[str] = []
-    table = Table([PartsProgress(parts=1, open=1), PartsProgress(parts=1, open=1), PartsProgress(parts=1, open=0)])
-    parallel = spreading(table, Engine(), processes)
-    parallel.say = notes.append
-    table.plan([PlannedPart(1, "article")])
-    parallel.copy(WORK, ["article"], 10**6, 0.0, "alice", lambda _: None)
-    assert [note[:16] for note in notes] == said
-
-
-@pytest.mark.parametrize(("open_parts", "share"), [(1, 1), (3, 3), (32, 8)])
-def test_the_rate_is_split_by_as_many_as_can_be_at_work(open_parts: int, share: int) -> None:
-    engine = Engine()
-    table = Table([PartsProgress(parts=40, open=open_parts), PartsProgress(parts=40, open=0)])
-    spreading(table, engine).run(WORK, JOB, lambda _: None)
-    assert [job.share for job in engine.jobs] == [share]
-
-
-def test_what_is_done_at_a_resume_is_added_up_without_a_process() -> None:
-    engine, written = Engine(), list[int]()
-    table = Table([PartsProgress(parts=4, open=0, written=400)])
-    spreading(table, engine).run(WORK, JOB, lambda now: written.append(now.written))
-    assert (written, engine.jobs) == ([400], [])
-
-
-def test_many_documents_that_nobody_can_cut_are_one_part_and_a_note_says_what_helps() -> None:
-    notes: list[str] = []
-    parallel = spreading(Table([PartsProgress()]), Engine())
-    parallel.say = notes.append
-    assert parallel.ranges(["article"], 8) == {"article": [(None, None)]}
-    assert len(notes) == 1
-    assert "about 5,000,000 documents of article are one part" in notes[0]
-    assert "`analyze`" in notes[0]
+        parallel.run(Work(WorkKind.VERIFICATION, 7), PartJob("verification", 7, 10_000.0, 8, "alice"), lambda _: None)
+    engine.stop.assert_called_once()

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from outbox.errors import OutboxError
 from outbox.reindex import part_processes
-from outbox.reindex.parallel import PartJob, PartsStuck
-from outbox.reindex.part_processes import MOST_DEATHS, LocalProcesses, PartProcessDied, PartProcessFailed
+from outbox.reindex.parallel import PartJob
+from outbox.reindex.part_processes import MOST_DEATHS, LocalProcesses, PartProcessDied
 from outbox.reindex.parts import PartsProgress
 
 JOB = PartJob("verification", 7, 0.0, 1, "alice")
@@ -44,9 +43,3 @@ def test_a_part_that_ends_each_process_after_its_first_page_ends_the_work(dying:
 def test_deaths_between_which_the_work_gets_on_do_not_add_up(dying: LocalProcesses) -> None:
     for turn in range(MOST_DEATHS + 5):
         tend(dying, 500 * turn)
-
-
-@pytest.mark.parametrize("error", [PartsStuck, PartProcessDied, PartProcessFailed])
-def test_the_remedy_names_each_command(error: type[OutboxError]) -> None:
-    """verify and repair have no --resume."""
-    assert "rebuild and backfill with `--resume`, verify and repair by running them again" in error().message

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.policy.drift import DriftFinding, Key, Kind
-from outbox.reindex.mismatches import MOST, WAITS_SECONDS, Mismatch, Mismatches, Recheck
+from outbox.reindex.mismatches import WAITS_SECONDS, Mismatch, Mismatches, Recheck
 from outbox.reindex.pacing import JobPace
 from tests.fixtures.events import Time
 
@@ -60,14 +60,6 @@ def test_nothing_is_drift_before_a_second_check_that_finds_the_same(
     assert (bench.certain, len(bench.flux), bench.looks) == ([WRONG] * certain, flux, looks)
 
 
-def test_too_many_doubts_make_the_walk_wait() -> None:
-    bench = Bench(repeat(SAME))
-    for _ in range(MOST + 1):
-        bench.add()
-    bench.doubts.advance()
-    assert len(bench.certain) == MOST + 1
-
-
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=50), st.floats(10, 10_000))
 def test_a_pace_never_runs_ahead_of_its_rate_by_more_than_a_second(portions: list[int], rate: float) -> None:
     time = Time()
@@ -76,17 +68,3 @@ def test_a_pace_never_runs_ahead_of_its_rate_by_more_than_a_second(portions: lis
     for items in portions:
         pace.took(items)
     assert sum(portions) <= rate * (time() - started + 1.001) + 1e-6 * sum(portions)
-
-
-def test_a_backlog_of_production_slows_the_job_to_a_fifth_until_it_is_gone() -> None:
-    time, waits = Time(), [True]
-    pace = JobPace(1000, lambda: waits[0], time, time.passes)
-    started = time()
-    for _ in range(20):
-        pace.took(500)
-    assert time() - started == pytest.approx(20 * 500 / 200, abs=2)
-    waits[0] = False
-    again = time()
-    for _ in range(20):
-        pace.took(500)
-    assert time() - again == pytest.approx(20 * 500 / 1000, abs=3)

@@ -3,15 +3,12 @@
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import CancelledError
-from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
 
-from outbox.errors import DatabaseDown
 from outbox.ops import settling
-from outbox.ops.settling import FASTEST_SECONDS, Notified, SettleWatch, Subject, TooManyWaiters
+from outbox.ops.settling import FASTEST_SECONDS, SettleWatch, Subject, TooManyWaiters
 from outbox.policy.event import Status
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -31,24 +28,6 @@ class Table:
         return {id: self.states[id] for id in ids if id in self.states}
 
 
-class Bell:
-    """An ear that is rung by the test."""
-
-    def __init__(self) -> None:
-        self.rung = threading.Event()
-        self.opened = threading.Event()
-
-    def notified(self, seconds: float) -> bool:
-        self.opened.set()
-        heard = self.rung.wait(seconds)
-        self.rung.clear()
-        return heard
-
-    @contextmanager
-    def open(self) -> Iterator[Notified]:
-        yield self.notified
-
-
 @pytest.fixture
 def table() -> Table:
     return Table()
@@ -59,26 +38,6 @@ def watch(table: Table) -> Iterator[SettleWatch]:
     made = SettleWatch(table.statuses)
     yield made
     made.close()
-
-
-@pytest.mark.parametrize("state", [Status.DONE, Status.FAILED, Status.DISCARDED])
-def test_a_settled_event_is_answered_at_once(table: Table, watch: SettleWatch, state: Status) -> None:
-    id = uuid4()
-    table.states[id] = state
-    assert watch.wait(id, PATIENCE_SECONDS) is state
-    assert len(table.asked) == 1
-
-
-def test_an_event_is_answered_when_it_is_settled(table: Table, watch: SettleWatch) -> None:
-    id = uuid4()
-    waiting = watch.submit(id, PATIENCE_SECONDS)  # not even committed
-    eventually(lambda: table.asked, what="a first reading")
-    table.states[id] = "processing"
-    asked = len(table.asked)
-    eventually(lambda: len(table.asked) > asked + 1, what="more readings")
-    assert not waiting.done()
-    table.states[id] = "done"
-    assert waiting.result(PATIENCE_SECONDS) is Status.DONE
 
 
 def test_all_share_one_reader_and_its_rate_is_bounded(table: Table, watch: SettleWatch) -> None:
@@ -101,64 +60,3 @@ def test_no_more_than_some_may_wait(table: Table, watch: SettleWatch, monkeypatc
         watch.submit(uuid4(), 0.2)
     assert [future.result(PATIENCE_SECONDS) for future in waiting] == [None, None]
     assert watch.wait(uuid4(), 0) is None
-
-
-def test_a_reading_that_fails_is_the_error_of_all_who_wait_then(table: Table, watch: SettleWatch) -> None:
-    table.down = DatabaseDown("gone")
-    waiting = [watch.submit(uuid4(), PATIENCE_SECONDS) for _ in range(2)]
-    for future in waiting:
-        with pytest.raises(DatabaseDown):
-            future.result(PATIENCE_SECONDS)
-    table.down, id = None, uuid4()
-    table.states[id] = "done"
-    assert watch.wait(id, PATIENCE_SECONDS) is Status.DONE
-
-
-def test_whoever_leaves_is_no_longer_asked_for(table: Table, watch: SettleWatch) -> None:
-    left, stays = uuid4(), uuid4()
-    waiting, other = watch.submit(left, PATIENCE_SECONDS), watch.submit(stays, PATIENCE_SECONDS)
-    assert waiting.cancel()
-    eventually(lambda: table.asked and table.asked[-1] == {stays}, what="a reading without it")
-    with pytest.raises(CancelledError):
-        waiting.result()
-    table.states[stays] = "done"
-    assert other.result(PATIENCE_SECONDS) is Status.DONE
-
-
-def test_where_settles_notify_it_reads_when_one_does_and_hardly_else(table: Table) -> None:
-    bell = Bell()
-    watch = SettleWatch(table.statuses, bell.open)
-    id = uuid4()
-    table.states[id] = "pending"
-    waiting = watch.submit(id, PATIENCE_SECONDS)
-    assert bell.opened.wait(PATIENCE_SECONDS)
-    time.sleep(0.2)
-    before = len(table.asked)
-    time.sleep(0.5)
-    assert len(table.asked) - before <= 1
-    table.states[id] = "done"
-    bell.rung.set()
-    assert waiting.result(PATIENCE_SECONDS) is Status.DONE
-    watch.close()
-
-
-class Deaf:
-    """An ear that cannot be opened."""
-
-    tried = 0
-
-    @contextmanager
-    def open(self) -> Iterator[Notified]:
-        self.tried += 1
-        raise DatabaseDown("no")
-        yield Bell().notified  # type: ignore[unreachable]
-
-
-def test_an_ear_that_cannot_be_opened_leaves_the_polling(table: Table) -> None:
-    watch = SettleWatch(table.statuses, (deaf := Deaf()).open)
-    id = uuid4()
-    waiting = watch.submit(id, PATIENCE_SECONDS)
-    eventually(lambda: deaf.tried, what="a try")
-    table.states[id] = "done"
-    assert waiting.result(PATIENCE_SECONDS) is Status.DONE
-    watch.close()

@@ -8,10 +8,8 @@ from outbox.policy.classify import (
     Split,
     classify_item,
     classify_request,
-    explain_request,
 )
 from outbox.policy.outcome import MISSING, WRITTEN, Code, Failure, Reason, Stale
-from outbox.policy.reply_rules import BY_STATUS, RULES
 
 CONFLICT = "version conflict, current version [7] is higher than the one provided [6]"
 
@@ -133,14 +131,6 @@ def test_a_refused_request_is_our_configuration_and_never_a_rows_fault(status: i
     assert (verdict.reason, verdict.whole) == (Reason.ES_CONFIG, True)
 
 
-def test_the_same_error_is_the_documents_fault_in_an_item_and_ours_in_a_request() -> None:
-    body = {"error": error("illegal_argument_exception", "Malformed action/metadata line [1]")}
-    verdict = classify_request(400, body, {})
-    assert isinstance(verdict, Failure)
-    assert verdict.reason is Reason.ES_CONFIG
-    assert explain_request(400, body).rule == "our request"
-
-
 @pytest.mark.parametrize(
     ("status", "body", "reason"),
     [
@@ -153,21 +143,3 @@ def test_size_and_validation_are_searched_for_in_the_rows(status: int, body: obj
     verdict = classify_request(status, body, {})
     assert isinstance(verdict, Split)
     assert (verdict.alone.reason, verdict.alone.code, verdict.alone.whole) == (reason, Code.PAYLOAD_INVALID, False)
-
-
-def test_only_an_absent_index_or_cluster_makes_an_items_failure_one_of_the_whole() -> None:
-    shards = classify_item("index", {"status": 503, "error": error("unavailable_shards_exception")})
-    unled = classify_item("index", {"status": 503, "error": error("cluster_manager_not_discovered_exception")})
-    assert isinstance(shards, Failure)
-    assert isinstance(unled, Failure)
-    assert (shards.whole, unled.whole) == (True, True)
-    for kind in ("es_rejected_execution_exception", "rejected_execution_exception"):
-        pressed = classify_item("index", {"status": 429, "error": error(kind)})
-        assert isinstance(pressed, Failure)
-        assert not pressed.whole
-
-
-def test_every_rule_has_a_name_of_its_own_and_a_reason_to_give() -> None:
-    names = [rule.name for rule in (*RULES, *BY_STATUS[1:])]
-    assert len(names) == len(set(names))
-    assert all(rule.why for rule in RULES)

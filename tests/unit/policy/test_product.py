@@ -6,12 +6,8 @@ import pytest
 
 from outbox.policy.outcome import Failure, FailureClass, Reason
 from outbox.policy.product import (
-    ELASTICSEARCH,
-    OPENSEARCH,
     Product,
     Server,
-    by_header,
-    changed,
     identify,
 )
 
@@ -92,29 +88,3 @@ def test_the_setting_decides_where_nobody_may_ask_and_is_not_believed_against_th
         assert f"ELASTIC_PRODUCT={told}" in found.error
     for status in (401, 503):
         assert isinstance(identify(status, {}, b"", Product.OPENSEARCH), Failure), "a setting is no credential"
-
-
-def test_a_change_names_both_and_pauses() -> None:
-    found = changed(Server(Product.ELASTICSEARCH, "8.14.1"), Server(Product.OPENSEARCH, "2.19.6"))
-    assert found.failure_class is FailureClass.SYSTEMIC
-    assert "OpenSearch 2.19.6 answers" in found.error
-    assert "where Elasticsearch answered before" in found.error
-    assert "restart" in found.error
-
-
-def test_a_reply_without_either_header_says_nothing() -> None:
-    assert by_header({}) is None
-    assert by_header({"x-opensearch-version": "strange"}) == Server(Product.OPENSEARCH)
-
-
-def test_an_index_that_a_write_created_is_not_one_that_a_person_blocked() -> None:
-    made = OPENSEARCH.template({"index_patterns": ["a"], "template": {"settings": {"index": {"gc_deletes": "1h"}}}})
-    assert "allow_auto_create" not in made
-    assert made["template"]["settings"]["index"] == {"gc_deletes": "1h"}
-    auto = {name: str(value).lower() for name, value in made["template"]["settings"].items() if name != "index"}
-    assert OPENSEARCH.is_auto_created(auto)
-    assert not OPENSEARCH.is_auto_created({"index.blocks.write": "true", "index.hidden": "false"})
-    assert not any(OPENSEARCH.for_create({}).values())
-    assert ELASTICSEARCH.template({})["allow_auto_create"] is False
-    assert ELASTICSEARCH.for_create({}) == {}
-    assert not ELASTICSEARCH.is_auto_created(auto)

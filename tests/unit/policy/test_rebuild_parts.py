@@ -6,11 +6,8 @@ from hypothesis import strategies as st
 
 from outbox.reindex import parts
 from outbox.reindex.parts import (
-    MOST_PARTS,
     MOST_PROCESSES,
     cut,
-    number_of_parts,
-    planned,
     processes,
 )
 
@@ -22,19 +19,6 @@ def test_every_key_is_in_exactly_one_range_whatever_the_sample_was(sample: list[
     assert [high for _, high in ranges[:-1]] == [low for low, _ in ranges[1:]]
     holding = [(a, b) for a, b in ranges if (a is None or key > int(a)) and (b is None or key <= int(b))]
     assert len(holding) == 1
-
-
-@given(st.integers(1, 40))
-def test_ranges_of_evenly_sampled_keys_have_about_the_same_weight(parts: int) -> None:
-    ranges = cut([str(each) for each in range(1000)], parts)
-    sizes = [(int(high) if high else 999) - (int(low) if low else 0) for low, high in ranges]
-    assert len(sizes) == parts
-    assert max(sizes) <= 1000 / parts + 1
-
-
-def test_no_keys_are_one_part_without_bounds_and_one_key_cuts_once() -> None:
-    assert cut([], 8) == [(None, None)]
-    assert cut(["7"], 8) == [(None, "7"), ("7", None)]
 
 
 @pytest.mark.parametrize(
@@ -53,21 +37,3 @@ def test_processes_are_as_many_as_cores_where_they_are_worth_it_or_as_asked_for(
     asked: int | None, cores: int, documents: int, rate: float, wanted: int
 ) -> None:
     assert processes(asked, cores, documents, rate) == wanted
-
-
-@given(st.integers(0, 10**10), st.integers(1, MOST_PROCESSES))
-def test_there_is_a_part_at_least_and_never_more_than_documents(documents: int, at_once: int) -> None:
-    parts = number_of_parts(documents, at_once)
-    assert 1 <= parts <= MOST_PARTS
-    assert parts <= max(1, documents)
-    assert parts >= min(at_once, max(1, documents))
-
-
-def test_types_take_turns_and_are_numbered_through() -> None:
-    parts = list(planned({"a": [(None, "1"), ("1", None)], "b": [(None, None)]}))
-    assert [(part.number, part.entity_type, part.low, part.high) for part in parts] == [
-        (1, "a", None, "1"),
-        (2, "b", None, None),
-        (3, "a", "1", None),
-    ]
-    assert list(planned({})) == []

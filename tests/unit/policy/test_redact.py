@@ -1,7 +1,6 @@
 """Values and secrets are removed; names and types stay; the same kind of failure keeps its fingerprint."""
 
 import string
-import time
 
 import pytest
 from hypothesis import given
@@ -67,31 +66,6 @@ KEPT = [
 @pytest.mark.parametrize("text", KEPT)
 def test_a_text_without_values_is_kept_word_for_word(text: str) -> None:
     assert redact(text) == text
-
-
-hostile = st.text(alphabet="'\"[]{}\\ .:,x\n", max_size=12)
-
-
-@given(before=hostile, after=hostile, which=st.integers(0, 14))
-def test_a_value_with_quotes_and_brackets_of_its_own_does_not_get_out(before: str, after: str, which: int) -> None:
-    """These are the texts whose end is known; a value cannot write itself free by closing its own bracket."""
-    text = TEXTS[which][0].replace("{{", "{").replace("}}", "}")
-    if "Numeric" in text or "immense" in text:
-        return  # numbers and bytes: never a producer's own text
-    value = f"{before}{SECRET}"
-    assert SECRET not in redact(text.replace("{}", value))
-
-
-HOSTILE = ["z", "a-", "[", "]", "'", '"', "date field [", "value [", "password", "a://b:", " ", "at [Source:", "1-"]
-
-
-@pytest.mark.parametrize("piece", HOSTILE)
-def test_no_text_makes_the_rules_slow(piece: str) -> None:
-    """The first version took a minute for 16 KB of one letter."""
-    text = piece * (100_000 // len(piece))
-    started = time.thread_time()  # of the processor, so that other processes do not count
-    fingerprint("x", redact(text))
-    assert time.thread_time() - started < 0.5
 
 
 @given(st.text(max_size=5000))

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.policy.audit import GENESIS, Link, follow_chain
-from outbox.policy.replay import ReplayPace, ReplayStatus, exit_code, judge_check, step_rows
-from tests.unit.policy.test_webhook import batch
+from outbox.policy.replay import ReplayPace, ReplayStatus, judge_check, step_rows
 
 
 @pytest.mark.parametrize(
@@ -40,23 +39,6 @@ def test_the_rate_is_never_exceeded_whatever_the_delays(rate: float, seconds: fl
         moved += rows
         pace.moved(rows, now)
     assert moved <= rate * seconds + rows + 1
-
-
-@pytest.mark.parametrize(
-    ("about", "code"),
-    [
-        ({"total": 3, "replayed": 3, "done": 3}, 0),
-        ({"total": 3, "replayed": 3, "done": 2, "failed_again": 1}, 3),
-        ({"total": 3, "replayed": 2, "skipped": 1, "done": 2}, 3),
-        ({"total": 3, "replayed": 3, "failed_again": 3}, 1),
-        ({"total": 3, "skipped": 3}, 1),
-        ({"status": ReplayStatus.TIMEOUT, "total": 3, "replayed": 3, "done": 1}, 3),
-        ({"status": ReplayStatus.CANCELLED, "total": 3}, 3),
-        ({"status": ReplayStatus.FAILED, "total": 3}, 1),
-    ],
-)
-def test_what_wait_exits_with(about: dict[str, int], code: int) -> None:
-    assert exit_code(batch(**about)) == code
 
 
 def chain(texts: list[str]) -> tuple[Link, list[Link]]:

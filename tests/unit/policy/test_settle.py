@@ -134,13 +134,6 @@ def test_the_restart_of_one_of_several_nodes_costs_no_attempt(retry: RetryPolicy
     assert verdict.delay_seconds == (1.5 if retry is COUNT else None)
 
 
-@given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50))
-def test_a_rows_own_limit_wins_over_the_setting(attempts: int, own: int, setting: int) -> None:
-    retry = RetryPolicy(setting, Backoff(1.0, 300.0))
-    verdict = settle(an_event(attempts=attempts, max_attempts=own), Failure(Reason.ES_5XX, "x"), retry, half)
-    assert isinstance(verdict, Failed) is (attempts >= own)
-
-
 @given(st.sampled_from(list(Reason)), st.booleans(), st.integers(1, 30), st.booleans())
 def test_only_the_last_attempt_or_a_deterministic_reason_ever_fails_a_row(
     reason: Reason, whole: bool, attempts: int, counts: bool

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-WHOLE_RUN: dict[str, Callable[..., Any]] = runpy.run_path(str(ROOT / "scripts" / "whole_run.py"))
 EVIDENCE: dict[str, Callable[..., Any]] = runpy.run_path(str(ROOT / "scripts" / "evidence.py"))
 
 
@@ -43,14 +42,6 @@ def recorded(checkout: Path, commit: str) -> None:
     (checkout / "docs" / "performance" / "drain.json").write_text(json.dumps({"commit": commit}))
     row = f"| `bad_op` | PASS | One bad row failed; 1 done. | 17 | {commit} | 2026-11-15 08:31 |\n"
     (checkout / "labs" / "RECORD.md").write_text(row)
-
-
-def test_commits_of_the_program_since_are_named_with_what_is_older(checkout: Path) -> None:
-    first = json.loads((checkout / "docs" / "performance" / "drain.json").read_text())["commit"]
-    newer = committed(checkout, "outbox/two.py")
-    assert EVIDENCE["outdated"](checkout) == [
-        f"{first}: 1 commits of outbox/ and sql/ since, newest {newer} (lab bad_op, benchmark drain)"
-    ]
 
 
 ONE_RELEASE = "## Unreleased\n\n## 0.1.0 - 2026-11-17\n"

@@ -45,9 +45,3 @@ def test_every_script_and_file_that_a_page_names_exists(name: str) -> None:
     text = (ROOT / name).read_text()
     named = {*re.findall(r"\bscripts/[a-z_.]+\b", text), *re.findall(r"\]\(([^)#:]+)\)", text)}
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
-
-
-def test_the_changelog_has_this_version() -> None:
-    assert re.search(
-        rf"^## {re.escape(__version__)}( - \d{{4}}-\d\d-\d\d)?$", (ROOT / "CHANGELOG.md").read_text(), re.M
-    )

@@ -1,70 +1,13 @@
-"""The bytes of a bulk request, and the portions they go in."""
-
-import json
+"""The address of a bulk request, and its reply."""
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.outcome import MISSING, Failure, Stale
+from outbox.policy.outcome import MISSING, Stale
 from outbox.ports import BulkAction
 from outbox.sink import bulk
-from outbox.sink.bulk import Encoded, address, read
-
-actions = st.builds(
-    BulkAction,
-    index=st.just("things"),
-    id=st.text(min_size=1, max_size=20),
-    version=st.integers(0, 2**63 - 1),
-    routing=st.none() | st.text(max_size=10),
-    body=st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=30), max_size=3).map(orjson.dumps),
-)
-
-
-@given(st.lists(actions, min_size=1, max_size=20))
-def test_every_line_is_json_and_says_what_the_action_says(batch: list[BulkAction]) -> None:
-    lines = iter(Encoded(batch).body(0, len(batch)).split(b"\n"))
-    for action in batch:
-        ((word, meta),) = json.loads(next(lines)).items()
-        assert word == ("delete" if action.body is None else "index")
-        assert (meta["_id"], meta["version"], meta.get("routing")) == (action.id, action.version, action.routing)
-        assert meta["version_type"] == "external_gte"
-        if action.body is not None:
-            assert next(lines) == action.body
-    assert next(lines) == b""
-    assert next(lines, None) is None
-
-
-UNUSUAL = ['a","b', "a\\", '"', '\\"', "line\nbreak", "\x00\x1f", "\x7f", "\U0001f600", "\u2028", "a\ud800", " ", "],["]
-
-
-@given(st.sampled_from(UNUSUAL) | st.text(min_size=1, max_size=8))
-def test_any_name_is_quoted(name: str) -> None:
-    line = Encoded([BulkAction("things", name, 1, None, b"{}")]).body(0, 1).split(b"\n")[0]
-    assert json.loads(line)["index"]["_id"] == name
-
-
-@given(st.lists(actions, min_size=1, max_size=30), st.integers(1, 2000), st.integers(1, 10))
-def test_portions_hold_every_action_once_in_order_within_both_limits(
-    batch: list[BulkAction], most_bytes: int, most_items: int
-) -> None:
-    encoded = Encoded(batch)
-    spans = list(encoded.portions(most_bytes, most_items))
-    assert [n for start, stop in spans for n in range(start, stop)] == list(range(len(batch)))
-    for start, stop in spans:
-        size = len(encoded.body(start, stop))
-        assert size == sum(encoded.size(n) for n in range(start, stop))
-        assert stop - start <= most_items
-        assert size <= most_bytes or stop - start == 1
-
-
-@pytest.mark.parametrize("text", [b'{\n"a":1}', b'{\r"a":1}', b'{"a":1}\r\n', b"\n\n{}\n"])
-def test_raw_line_breaks_become_blanks(text: bytes) -> None:
-    body = Encoded([BulkAction("things", "a", 1, None, text)]).body(0, 1)
-    assert body.count(b"\n") == 2
-    assert b"\r" not in body
-    assert len(body.split(b"\n")[1]) == len(text)
+from outbox.sink.bulk import address, read
 
 
 def test_the_address_quotes_the_index_and_waits_for_shards_less_than_we_wait() -> None:
@@ -104,13 +47,3 @@ def test_a_reply_that_is_read_as_a_whole_says_the_same_as_item_by_item(
     items = [item for item, _ in pairs] * times
     actions = [BulkAction("i", str(n), n, None, body) for n, (_, body) in enumerate(pairs * times)]
     assert read(orjson.dumps({"items": items}), actions) == bulk._each(items, actions, None)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [b"", b"x", b"[]", b"{}", b'{"items":null}', b'{"items":[]}', b'{"items":[1,2]}', b'{"items":[{"delete":{}},{}]}'],
-)
-def test_a_reply_that_does_not_fit_is_unreadable_as_a_whole(reply: bytes) -> None:
-    outcome = read(reply, BATCH)
-    assert isinstance(outcome, Failure)
-    assert outcome.whole

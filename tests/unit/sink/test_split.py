@@ -16,7 +16,6 @@ TOO_LARGE = Failure(Reason.TOO_LARGE, "413")
 INVALID = Failure(Reason.ES_REJECTED_DOCUMENT, "validation")
 BROKEN = Failure(Reason.CONNECT, "reset", whole=True)
 LATE = Failure(Reason.TIMEOUT, "late", whole=True)
-CONFIG = Failure(Reason.ES_CONFIG, "refused", whole=True)
 THROTTLED = Failure(Reason.ES_429, "busy", whole=True)
 BAD_GATEWAY = Failure(Reason.ES_5XX, "502", whole=True)
 
@@ -72,18 +71,6 @@ def test_exactly_the_bad_documents_are_blamed_and_all_others_are_written(case: t
     assert len(wire.sent) <= 1 + 2 * len(bad) * depth
 
 
-@given(culprits)
-def test_every_document_is_written_in_exactly_one_request_that_succeeds(case: tuple[int, dict[int, Answer]]) -> None:
-    size, bad = case
-    wire = Wire(bad)
-    wire.write(size)
-    fine = [
-        place for start, stop in wire.sent if not any(start <= b < stop for b in bad) for place in range(start, stop)
-    ]
-    assert sorted(fine) == [place for place in range(size) if place not in bad]
-    assert fine == sorted(fine), "in claim order"
-
-
 @pytest.mark.parametrize("lost", [BROKEN, LATE])
 def test_nobody_is_blamed_while_the_server_is_down(lost: Failure) -> None:
     wire = Wire({3: Lost(lost)}, alive=False)
@@ -91,13 +78,6 @@ def test_nobody_is_blamed_while_the_server_is_down(lost: Failure) -> None:
     assert wire.sent == [(0, 50)]
     assert search.outcomes == [lost] * 100
     assert search.away == lost
-
-
-def test_a_systemic_refusal_stops_the_target_at_once() -> None:
-    wire = Wire({3: CONFIG})
-    search = wire.write(100, [(0, 50), (50, 100)])
-    assert wire.sent == [(0, 50)]
-    assert search.outcomes == [CONFIG] * 100
 
 
 def test_an_overloaded_server_still_gets_the_other_portions() -> None:
@@ -113,14 +93,6 @@ def test_a_bad_gateway_stops_the_batch_only_if_the_probe_gets_no_answer_either(a
     wire = Wire({3: BAD_GATEWAY}, alive=alive)
     search = wire.write(100, [(0, 50), (50, 100)])
     assert search.outcomes == [BAD_GATEWAY] * 50 + [second] * 50
-
-
-@pytest.mark.parametrize(
-    ("answer", "pressure"),
-    [(Split(TOO_LARGE), True), (Split(INVALID), False), (Lost(LATE), True), (Lost(BROKEN), False)],
-)
-def test_413_and_timeouts_are_pressure(answer: Answer, pressure: bool) -> None:
-    assert Wire({0: answer}).write(8).pressure is pressure
 
 
 def test_a_search_that_has_no_more_time_leaves_the_rest_unsent_and_says_so() -> None:

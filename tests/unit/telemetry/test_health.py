@@ -59,15 +59,6 @@ UNANSWERED = facts.BulkSent("unknown", {}, {}, 10, 1.0, "articles")
 ANSWERED = facts.BulkSent("ok", {"written": 1}, {}, 10, 1.0, "articles")
 
 
-def test_it_is_not_ready_before_the_first_sample_and_the_schema_check() -> None:
-    daemon = Daemon()
-    assert daemon.status == "not_ready"
-    daemon.told(facts.SchemaChecked(True, "10"))
-    assert daemon.status == "not_ready"
-    daemon.told(sampled())
-    assert daemon.status == "ready"
-
-
 def test_a_loop_that_waits_for_a_server_does_not_hang_and_begins_anew_with_the_answer() -> None:
     daemon = Daemon(limits={"lane": 10.0}).told(facts.Beat("lane-0"))
     with daemon.health.beats.at_server(), daemon.health.beats.at_server():
@@ -78,20 +69,6 @@ def test_a_loop_that_waits_for_a_server_does_not_hang_and_begins_anew_with_the_a
     assert daemon.health.alive()
     daemon.now += 1
     assert not daemon.health.alive(), "what it does by itself still has its limit"
-
-
-def test_the_status_line_says_what_is_waited_for() -> None:
-    daemon = Daemon()
-    assert daemon.health.line() == "waiting for PostgreSQL: not connected yet"
-    assert daemon.told(LOST).health.line() == "waiting for PostgreSQL: connection refused"
-    daemon = Daemon().started()
-    assert daemon.health.line() == "projecting"
-    daemon.told(facts.OperatorPaused("*", "ann", "x"))
-    assert daemon.health.line().startswith("paused: operator *: paused by a person")
-    daemon.told(*[LOST] * 3)
-    assert daemon.health.line() == "waiting for PostgreSQL: connection refused", "no pause ends before it answers"
-    daemon.told(facts.WorkerDraining("SIGTERM", 25))
-    assert daemon.health.line() == "draining: stopping after SIGTERM"
 
 
 @pytest.mark.parametrize(
@@ -137,13 +114,6 @@ def test_brokers_that_do_not_answer_degrade_it_until_they_do() -> None:
     assert daemon.told(facts.StreamSeen(), facts.StreamSeen()).status == "ready"
 
 
-def test_records_that_wait_without_a_success_turn_it_not_ready() -> None:
-    waiting = facts.StreamSampled("events", {0: 7, 1: 0}, {0: 70.0, 1: 0.0})
-    daemon = Daemon(ReadyRules(freshness_seconds=60)).started().told(ASSIGNED, waiting)
-    assert daemon.told(waiting, every=61).status == "not_ready"
-    assert daemon.told(facts.PartitionsRevoked("events", [0], 0, False), every=0.1).status == "ready"
-
-
 # Freshness
 
 
@@ -153,22 +123,6 @@ def test_due_rows_without_a_success_turn_it_not_ready() -> None:
     assert daemon.told(sampled(due=5), every=1).status == "not_ready"
     assert daemon.check("last_success") == (False, "nothing done since the start, 5 events due")
     assert daemon.told(settled(done=1)).status == "ready"
-
-
-@pytest.mark.parametrize(
-    ("announced", "why"),
-    [
-        ([sampled(due=0)], "nothing is due"),
-        ([sampled(due=5), *[UNANSWERED] * 3], "the sink is away"),
-        ([sampled(due=5), facts.SinkPaused("articles", "es_auth", "401")], "a target is paused"),
-        ([sampled(due=5), facts.OperatorPaused("type:a", "alice", "x")], "an operator has paused something"),
-    ],
-    ids=lambda part: part if isinstance(part, str) else "",
-)
-def test_freshness_does_not_count_while(announced: list[facts.Fact], why: str) -> None:
-    daemon = Daemon().started().told(*announced)
-    daemon.now += 3_600
-    assert daemon.status in ("ready", "degraded")
 
 
 @pytest.mark.parametrize(
@@ -215,18 +169,3 @@ def test_a_chore_that_hangs_restarts_no_daemon_and_is_named() -> None:
     report = daemon.health.beats.report()
     assert {name for name, loop in report.items() if not loop["ok"]} == {"replays", "webhooks", "pruner"} == set(beside)
     assert {name for name, loop in report.items() if loop["needed"]} == {"lane-0"}
-
-
-def test_a_draining_daemon_is_alive_until_well_after_its_grace() -> None:
-    daemon = Daemon().told(facts.Beat("lane-0"), facts.WorkerDraining("SIGTERM", 100.0))
-    daemon.now += 105
-    assert daemon.health.alive()
-    daemon.now += 10
-    assert not daemon.health.alive()
-
-
-def test_a_node_that_is_left_out_is_named_and_is_no_outage() -> None:
-    daemon = Daemon().started().told(ANSWERED, facts.NodeLeftOut("http://a:9200", "connection refused"))
-    assert daemon.status == "ready"
-    assert daemon.check("elasticsearch") == (True, "node http://a:9200 is left out: connection refused")
-    assert daemon.told(facts.NodeBack("http://a:9200", 3.0)).check("elasticsearch") == (True, "")

@@ -9,8 +9,6 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from outbox import facts
-from outbox.policy.outcome import Reason
-from outbox.telemetry.instruments import AgeHistogram
 from outbox.telemetry.metrics import Metrics, new_registry
 
 # All metrics: name -> labels in addition to `projection`.
@@ -136,15 +134,6 @@ def test_the_metrics_are_those_of_the_contract(registry: CollectorRegistry, metr
     assert {name: set(labels) for name, labels in CONTRACT.items()} == found
 
 
-def test_every_series_is_there_and_zero_before_anything_happened(registry: CollectorRegistry, metrics: Metrics) -> None:
-    ones = ("outbox_build_info", "outbox_es_node_up")
-    started = {key: number for key, number in samples(registry).items() if key[0] not in ones}
-    assert set(started.values()) == {0.0}
-    for reason in Reason:
-        assert ("outbox_terminal_failed_total", frozenset({("reason", str(reason))})) in started
-        assert ("outbox_failed_events", frozenset({("reason", str(reason))})) in started
-
-
 def test_the_series_of_a_partition_go_when_it_goes(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.handle(facts.StreamSampled("events", {0: 12, 1: 7}, {0: 3.5, 1: 0.0}))
     assert value(registry, "outbox_stream_lag_records", partition="0") == 12
@@ -158,17 +147,6 @@ def test_the_series_of_a_partition_go_when_it_goes(registry: CollectorRegistry, 
 
 def backlog_with(slot: facts.SlotSample | None) -> facts.BacklogSampled:
     return facts.BacklogSampled(0, 0.0, 0, 0, 0, {}, {}, False, 0.0, slot)
-
-
-def slot_series(registry: CollectorRegistry) -> dict[str, float]:
-    return {name: number for (name, _), number in samples(registry).items() if name.startswith("outbox_slot_")}
-
-
-def test_the_series_of_the_slot_go_when_producers_leave_the_log(registry: CollectorRegistry, metrics: Metrics) -> None:
-    """A 0 that stays would call somebody for a connector that is not needed."""
-    metrics.handle(backlog_with(facts.SlotSample(active=False, kept_bytes=90, unread_bytes=9, safe_bytes=5)))
-    metrics.handle(backlog_with(None))
-    assert slot_series(registry) == {}
 
 
 def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) -> None:
@@ -200,66 +178,11 @@ def test_the_types_that_were_declared_first_are_labels_and_others_count_as_other
     assert value(registry, "outbox_lane_lag_events", entity_type="type-1") == 3
 
 
-def test_failed_attempts_are_counted_and_terminal_ones_by_reason(registry: CollectorRegistry, metrics: Metrics) -> None:
-    by_type = {
-        ("article", "retried", "connect"): 3,
-        ("article", "failed", "connect"): 1,
-        ("author", "failed", "deterministic_exception"): 2,
-        ("author", "done", ""): 4,
-    }
-    metrics.handle(settled(done=4, retried=3, failed=3, by_type=by_type))
-    assert value(registry, "outbox_failed_total") == 6
-    assert value(registry, "outbox_retry_scheduled_total") == 3
-    assert value(registry, "outbox_terminal_failed_total", reason="connect") == 1
-    assert value(registry, "outbox_terminal_failed_total", reason="deterministic_exception") == 2
-
-
-def test_a_pause_shows_by_cause_until_it_ends(registry: CollectorRegistry, metrics: Metrics) -> None:
-    metrics.handle(facts.SinkPaused("a", "es_auth", "401"))
-    metrics.handle(facts.SinkPaused("b", "es_auth", "401"))
-    metrics.handle(facts.OperatorPaused("*", "alice", "deploy"))
-    assert value(registry, "outbox_paused", cause="es_auth") == 2
-    assert value(registry, "outbox_paused", cause="operator") == 1
-    metrics.handle(facts.SinkPaused("a", "es_blocked", "read-only"))
-    metrics.handle(facts.SinkResumed("b", "es_auth", 5.0))
-    metrics.handle(facts.OperatorResumed("*"))
-    assert value(registry, "outbox_paused", cause="es_auth") == 0
-    assert value(registry, "outbox_paused", cause="es_blocked") == 1
-    assert value(registry, "outbox_paused", cause="operator") == 0
-
-
-def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRegistry, metrics: Metrics) -> None:
-    lanes = {
-        "article": facts.TypeBacklog(5, 3.5, 3),
-        "excluded": facts.TypeBacklog(1, 9.0, 1),
-        "other": facts.TypeBacklog(1, 2.0, 0),
-    }
-    metrics.handle(backlog(lanes=lanes, failed={"connect": 2, "their_own_reason": 1}))
-    assert value(registry, "outbox_lag_events") == 7
-    assert value(registry, "outbox_due_events") == 4
-    assert value(registry, "outbox_failed_events", reason="connect") == 2
-    assert value(registry, "outbox_failed_events", reason="other") == 1
-    assert value(registry, "outbox_lane_lag_events", entity_type="article") == 5
-    assert value(registry, "outbox_lane_lag_events", entity_type="other") == 1
-    assert value(registry, "outbox_lane_oldest_age_seconds", entity_type="excluded") == 9.0
-    assert value(registry, "outbox_sample_timestamp_seconds") == NOW
-    metrics.handle(backlog(lag=0, failed={}, lanes={}))
-    assert value(registry, "outbox_failed_events", reason="connect") == 0
-    assert value(registry, "outbox_lane_lag_events", entity_type="article") == 0
-
-
 @pytest.mark.parametrize(
     ("fact", "name", "labels", "expected"),
     [
         (facts.BatchClaimed(uuid4(), 0, 500, 0.004), "outbox_claim_duration_seconds_count", {}, 1),
         (facts.Unclassified(418, "teapot"), "outbox_unclassified_total", {}, 1),
-        (facts.LeaseLost(uuid4(), 3, "settle"), "outbox_lease_lost_total", {}, 3),
-        (
-            facts.NoProgress(0, "lease_short", "0.8 s were left", 1, 1.0),
-            "outbox_no_progress_batches_total",
-            {"reason": "lease_short"},
-            1,
-        ),
         (facts.LimitChanged(250, "429"), "outbox_batch_limit", {}, 250),
         (
             facts.VersionAhead(uuid4(), "article", "1", 3, 9),
@@ -269,24 +192,11 @@ def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRe
         ),
         (facts.EventsReplayed(uuid4(), "cli", 4, 1, "alice"), "outbox_replayed_total", {"source": "cli"}, 4),
         (
-            facts.ReplaySettled(uuid4(), "settled", 3, 1, 0, 9.0),
-            "outbox_replay_results_total",
-            {"result": "failed_again"},
-            1,
-        ),
-        (
             facts.WebhookTried("replay.settled", "given_up", 9),
             "outbox_webhook_deliveries_total",
             {"result": "given_up"},
             1,
         ),
-        (
-            facts.TablePruned("search_outbox_events", 500, True, 0.2),
-            "outbox_pruned_total",
-            {"table": "search_outbox_events"},
-            500,
-        ),
-        (facts.PrunePassed(True), "outbox_prune_timestamp_seconds", {}, NOW),
         (facts.PrunePassed(False), "outbox_prune_timestamp_seconds", {}, 0),
         (facts.IndexVerified({"missing": 2}, 100, 5.0), "outbox_drift_documents", {"kind": "missing"}, 2),
         (facts.IndexVerified({}, 100, 5.0), "outbox_verify_timestamp_seconds", {}, NOW),
@@ -302,21 +212,3 @@ def test_a_fact_moves_its_metric(
 ) -> None:
     metrics.handle(fact)
     assert value(registry, name, **labels) == expected
-
-
-def test_ages_fall_into_the_buckets_that_one_by_one_observing_would_choose(
-    registry: CollectorRegistry, metrics: Metrics
-) -> None:
-    from prometheus_client import Histogram
-
-    ages = [0.0, 0.01, 0.0100001, 0.05, 0.3, 1.0, 29.99, 30.0, 30.01, 5_000.0]
-    metrics.handle(settled(done=10, first_ages_seconds=ages))
-    metrics.handle(settled(done=10, first_ages_seconds=list(reversed(ages))))
-    reference_registry = CollectorRegistry()
-    bounds = AgeHistogram("x", "", "").bounds
-    reference = Histogram("outbox_event_latency_seconds", "", buckets=bounds, registry=reference_registry)
-    for age in ages * 2:
-        reference.observe(age)
-    ours = {key: n for key, n in samples(registry).items() if key[0].startswith("outbox_event_latency")}
-    assert ours == pytest.approx(samples(reference_registry))
-    assert value(registry, "outbox_event_latency_seconds_bucket", le="30.0") == 16

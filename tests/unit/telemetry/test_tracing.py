@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from outbox.facts import BatchClaimed, BatchSettled, BulkSent, SinkIdentified
+from outbox.facts import BatchClaimed, BatchSettled, BulkSent
 from outbox.telemetry import tracing
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -51,26 +51,6 @@ def test_a_batch_is_one_span_linked_to_its_producers_with_the_bulk_request_insid
     assert request.start_time == NOW - 500_000_000
 
 
-def test_a_request_names_the_product_that_it_went_to(exporter: InMemorySpanExporter) -> None:
-    spans = tracing.Tracing("p")
-
-    spans.handle(bulk())
-    spans.handle(SinkIdentified("opensearch", "3.6.0"))
-    spans.handle(bulk())
-
-    told = [(span.attributes or {})["db.system.name"] for span in exporter.get_finished_spans()]
-    assert told == ["elasticsearch", "opensearch"]
-
-
-def test_a_batch_that_broke_off_ends_when_the_next_begins(exporter: InMemorySpanExporter) -> None:
-    spans = tracing.Tracing("p")
-
-    spans.handle(BatchClaimed(uuid4(), 0, 2, 0.1))
-    spans.handle(BatchClaimed(uuid4(), 0, 2, 0.1))
-
-    assert len(exporter.get_finished_spans()) == 1
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -85,7 +65,3 @@ def test_a_batch_that_broke_off_ends_when_the_next_begins(exporter: InMemorySpan
 )
 def test_a_malformed_traceparent_is_ignored(text: str) -> None:
     assert [format(link.context.trace_id, "032x") for link in tracing.links([text, GOOD])] == [TRACE]
-
-
-def test_without_an_sdk_nobody_subscribes() -> None:
-    assert not tracing.is_set_up()

@@ -35,11 +35,6 @@ def test_every_unsafe_endpoint_needs_an_operator_or_more(door: Endpoint) -> None
         assert door.role.allows(Role.OPERATOR)
 
 
-def test_only_endpoints_that_show_nothing_are_open_to_anyone() -> None:
-    open_ones = {door.path for door in (*application.PAGES, *application.API) if door.role is Role.ANYONE}
-    assert open_ones == {"/", "/healthz", "/metrics", *BEFORE_LOGIN}
-
-
 def test_a_route_without_a_role_does_not_come_into_being() -> None:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     with pytest.raises(TypeError, match="about"):
