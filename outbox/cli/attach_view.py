@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 from outbox import cli
 
 if TYPE_CHECKING:
-    from outbox.ports import PlannedAttachment, ViewPlan
-
-_COLUMNS = ["TABLE", "TYPE", "BY", "UPDATES OF", "BECAUSE", "STATE"]
+    from outbox.ports import ViewPlan
 
 
 def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
@@ -45,16 +43,10 @@ def _refuse(plan: ViewPlan) -> None:
 
 
 def _show(plan: ViewPlan) -> None:
-    cli.table(_COLUMNS, map(_row, plan.attachments))
+    cli.tables(_record(plan)["attachments"])
     for each in plan.attachments:
         for note in each.result.notes if each.state != "there" else ():
             cli.note(f"note: {each.result.attachment.table}: {note}")
-
-
-def _row(each: PlannedAttachment) -> list[object]:
-    how = each.result.attachment
-    by = how.id_column if how.via is None else how.via
-    return [how.table, how.entity_type, by, ", ".join(how.columns) or "all columns", each.reason, each.state]
 
 
 def _tell(plan: ViewPlan) -> None:

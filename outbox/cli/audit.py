@@ -113,12 +113,8 @@ def verify(json: Json = False) -> None:
     """
     with cli.open_operations(cli.settings()) as desk:
         found = desk.audit.verify()
-    if json:
-        cli.as_json({"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]})
-    elif found.ok:
-        cli.line(f"ok: the chain holds up to row {found.head:,}")
-    else:
-        cli.table(("row", "what"), [(each.id, each.what) for each in found.findings])
+    record = {"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]}
+    cli.answer(record, json=json)
     if not found.ok:
         raise ChainBroken(f"{len(found.findings)} findings, the first at row {found.findings[0].id}")
 

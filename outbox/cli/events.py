@@ -110,28 +110,9 @@ def _as_json(detail: EventDetail, *, payload: bool) -> dict[str, Any]:
 
 
 def _print(detail: EventDetail, *, payload: bool) -> None:
-    event = detail.event
-    facts = {name: value for name, value in _record(event).items() if value not in (None, "", 0)}
-    facts |= {"document": f"{detail.document_id} in {detail.index}", "payload_bytes": detail.payload_bytes}
-    facts |= {"read": f"{event.read}, {event.processed_at}"} if event.read else {}
-    if event.fanned_out:
-        facts.pop("document")
-        facts["fan-out"] = event.fanned_out
-    cli.table(("", ""), facts.items())
-    if detail.error_detail:
-        cli.line(f"\nerror detail\n{detail.error_detail.decode()}")
+    cli.tables({**_as_json(detail, payload=False), "fan-out": detail.event.fanned_out})
     if payload and detail.payload is not None:
         cli.line(f"\npayload\n{cli.visible(detail.payload.decode())}")
-    _print_rows("attempts", detail.attempts, ("at", "attempt", "worker", "reason", "error"))
-    _print_rows("acts", detail.acts, ("at", "action", "actor", "source", "reason"))
-    columns = ("id", "status", "op", "event_version", "attempts", "error_reason", "created_at")
-    _print_rows("other events of this entity", detail.related, columns)
-
-
-def _print_rows(title: str, rows: Any, columns: tuple[str, ...]) -> None:
-    if rows:
-        cli.line(f"\n{title}")
-        cli.table(columns, [[row[column] for column in columns] for row in rows])
 
 
 @commands.command(name="explain-error", rich_help_panel="Inspect")
@@ -164,7 +145,7 @@ def explain_error(
         cli.as_json([asdict(verdict) for verdict in verdicts])
         return
     for verdict in verdicts:
-        cli.table(("", ""), [(name, value) for name, value in asdict(verdict).items() if value])
+        cli.tables(verdict)
 
 
 def _read_reply(reply: str | None) -> str:

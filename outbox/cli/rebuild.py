@@ -161,22 +161,9 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _print(rebuild: Rebuild | None, *, json: bool) -> None:
-    if json:
-        cli.as_json(None if rebuild is None else asdict(rebuild) | {"sentence": rebuild.sentence})
-        return
     if rebuild is None:
-        cli.line("There has never been a rebuild here.")
+        cli.answer(None, "There has never been a rebuild here.", json=json)
         return
-    cli.line(f"{rebuild.sentence}.")
-    rows = (
-        ("status", f"{rebuild.status}, step {rebuild.step}"),
-        ("started", f"{cli.shown(rebuild.started_at)} by {rebuild.started_by} ({rebuild.reason})"),
-        ("copied", f"{rebuild.written:,} of about {max(rebuild.total or 0, rebuild.written):,}"),
-        ("mirrors", ", ".join(rebuild.mirrors)),
-        ("refused", f"{rebuild.refused:,}"),
-        ("at work", rebuild.owner if rebuild.held else "nobody"),
-        ("error", rebuild.error or rebuild.broken),
-    )
-    cli.table(("", ""), [row for row in rows if row[1]])
-    for refusal in rebuild.refusals or ():
-        cli.line(f"refused {cli.visible(refusal['id'])}: {cli.visible(refusal['error'])}")
+    record = asdict(rebuild) | {"sentence": rebuild.sentence}
+    shown = {name: value for name, value in record.items() if name not in ("sentence", "mapping", "options")}
+    cli.answer(record, lambda: cli.tables(shown, f"{rebuild.sentence}."), json=json)

@@ -72,7 +72,9 @@ def refresh(
             show.close()
             cli.note(_stopped(done, wish, entity_type))
             raise
-    _print(done, json=json)
+    record = {"dry_run": False, "batch": done.batch, "written": done.written, "by_type": done.by_type}
+    cli.answer(record, f"{done.written:,} refreshes written; batch {done.batch}", json=json)
+    cli.note("`outbox wait --caught-up` waits until they are projected")
 
 
 def _check(kind: str | None, ids: list[str] | None, where: str | None, everything: bool, after: str | None) -> None:
@@ -95,14 +97,6 @@ def _wish(
         raise UsageError("--after is TYPE:ID")
     types = desk.types([] if entity_type is None else [entity_type])
     return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, Key(kind, id) if after else None)
-
-
-def _print(done: Refreshed, *, json: bool) -> None:
-    if json:
-        cli.as_json({"dry_run": False, "batch": done.batch, "written": done.written, "by_type": done.by_type})
-    else:
-        cli.line(f"{done.written:,} refreshes written; batch {done.batch}")
-        cli.note("`outbox wait --caught-up` waits until they are projected")
 
 
 def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> str:

@@ -14,7 +14,7 @@ from outbox.errors import PartlyDone, UsageError
 if TYPE_CHECKING:
     from outbox.policy.drift import DriftFinding
     from outbox.reindex.comparison import Progress
-    from outbox.reindex.repair import Repaired, RepairPlan
+    from outbox.reindex.repair import RepairPlan
     from outbox.reindex.verify import Verification
 
 commands = typer.Typer()
@@ -136,7 +136,9 @@ def repair(
         plan = desk.repair.plan(wish, limit, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
         show.close()
         if dry_run or not plan.findings:
-            _print_plan(plan, json=json)
+            planned = {"dry_run": True, **_about(plan)}
+            told = f"{len(plan.findings):,} events would be written"
+            cli.answer(planned, lambda: cli.tables(planned, told), json=json)
             return
         if not yes:
             print_verification(plan.verification)
@@ -149,29 +151,11 @@ def repair(
             expect_deletes=expect_deletes,
             on_progress=lambda done, all_of_them: show("writing", done, all_of_them),
         )
-    _print_result(plan, repaired, json=json)
+    result = {"batch": repaired.batch, "written": repaired.written, "repaired": repaired.by_kind}
+    record = {"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now}
+    cli.answer(record, lambda: cli.tables(record, f"{repaired.written:,} events written"), json=json)
     if plan.cut:
         raise PartlyDone(f"the limit of {limit:,} events was reached; there is more")
-
-
-def _print_plan(plan: RepairPlan, *, json: bool) -> None:
-    if json:
-        cli.as_json({"dry_run": True, **_about(plan)})
-        return
-    print_verification(plan.verification)
-    more = " (and there is more)" if plan.cut else ""
-    cli.line(f"{len(plan.findings):,} events would be written{more}: {_kinds(plan.by_kind)}.")
-
-
-def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
-    if json:
-        result = {"batch": repaired.batch, "written": repaired.written, "repaired": repaired.by_kind}
-        cli.as_json({"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now})
-        return
-    right = f", {repaired.right_by_now:,} were right by now" if repaired.right_by_now else ""
-    cli.line(f"{repaired.written:,} events written ({_kinds(repaired.by_kind)}){right}; batch {repaired.batch}")
-    if plan.failed:
-        cli.note(f"{plan.failed:,} documents have a failed event: fix the cause, then `outbox replay`")
 
 
 def _about(plan: RepairPlan) -> dict[str, object]:
