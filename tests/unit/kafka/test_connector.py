@@ -94,19 +94,6 @@ def test_a_properties_file_has_the_same_values() -> None:
     assert {name: value.replace("\\\\", "\\") for name, value in lines.items()} == connector.configuration(PLAN)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("topic", "with blank"),
-        ("secrets", "/a:b"),
-        ("replication", 0),
-    ],
-)
-def test_values_that_would_mean_something_else_are_named(field: str, value: object) -> None:
-    assert list(connector.unfit(PLAN)) == []
-    assert list(connector.unfit(replace(PLAN, **{field: value}))) == [field]  # type: ignore[arg-type]
-
-
 def test_our_own_configuration_is_well() -> None:
     found = examined(connector.configuration(PLAN) | {"name": "outbox-log", "signal.data.collection": "theirs"})
     assert [level for level, *_ in found] == [Level.OK, Level.OK]
