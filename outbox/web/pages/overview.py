@@ -45,23 +45,12 @@ def ops(asked: Annotated[OpsQuery, Query()], at: At) -> Response:
     filtered = audit_filter_of(asked)
     plain = filtered == AuditFilter() and not asked.cursor and asked.limit == RECENT
     acts = audit.shown(seen.recent_audit) if plain else audit.listing(at, filtered, asked.limit, asked.cursor)
-    return answer(
-        {
-            "sentence": status.sentence,
-            "queue": status.queue,
-            "failed_by_reason": status.failed_by_reason,
-            "by_entity_type": _types(seen),
-            "recent_failures": [event(each) for each in seen.recent_failures],
-            "recent_audit": acts,
-            "workers": status.workers,
-            "pauses": status.pauses,
-            "fanouts": status.fanouts,
-            "unattached": status.unattached,
-            "stream": None if status.stream is None else status.stream.as_json(),
-            "sampled_at": status.sampled_at,
-            "stale": reading.problem or None,
-        }
-    )
+    own: dict[str, Any] = {
+        "by_entity_type": _types(seen),
+        "recent_failures": [event(each) for each in seen.recent_failures],
+    }
+    own |= {"recent_audit": acts, "stale": reading.problem or None}
+    return answer({"stream": None, **status.as_json(), **own})
 
 
 def _types(seen: Snapshot) -> list[dict[str, Any]]:
