@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from outbox.errors import NotPermitted
+from outbox.ops.status import size
 from outbox.ports import Captured
 from outbox.store.event_log import PostgresCapture
 
@@ -71,5 +72,4 @@ def _late(found: Captured, slot: str, left: int, waited: float) -> str:
 
 
 def _size(left: int) -> str:
-    size = f"{left / (1 << 20):,.1f} MB" if left >= 100_000 else f"{left:,} bytes"
-    return f"{size} of the write-ahead log"
+    return f"{size(left)} of the write-ahead log"

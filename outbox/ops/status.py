@@ -298,6 +298,15 @@ def age(seconds: float) -> str:
     return f"{value:.1f}".removesuffix(".0") + f" {name}" if value < 10 else f"{value:.0f} {name}"
 
 
+def size(amount: int | None) -> str:
+    """12 B, 1.5 MB, 2 GB; not every role may know it."""
+    if amount is None:
+        return "an unknown amount"
+    units = ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"), (1, "B"))
+    unit, name = next(each for each in units if amount >= each[0] or each[0] == 1)
+    return f"{amount / unit:,.1f}".removesuffix(".0") + f" {name}"
+
+
 MINUTES: Final = 60
 RATE_MINUTES: Final = 5  # daemons add their counts every ten seconds: one minute alone would jump
 

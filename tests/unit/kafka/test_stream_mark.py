@@ -95,7 +95,7 @@ def test_a_stopped_connector_is_named_and_waited_for_once_only(monkeypatch: pyte
     log = Reading(0, offsets, active=False)
     mark = StreamMark(cast(StreamOffsets, offsets), 5.0, cast(PostgresCapture, log))
     assert not mark.passed()
-    assert "the connector is stopped (slot shop_log is not in use), and 100 bytes" in mark.late
+    assert "the connector is stopped (slot shop_log is not in use), and 100 B" in mark.late
     assert offsets.readings == 0, "what the topic holds says nothing then"
     report, _ = compared(mark)
     assert (report.drift, report.unjudged, report.conclusive) == (0, 1, False)
