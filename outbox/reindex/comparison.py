@@ -62,38 +62,20 @@ class Comparison:
         types = tuple(kind for kind in known if entity_type in (None, kind))
         return ComparedTarget(name, index, types, self.sides.prepare(index))
 
-    def all_of(self, target: ComparedTarget, entity_type: str | None = None) -> None:
-        """Every entity, then every document. Documents of other types are left out when one is asked for."""
-        for kind in target.types:
-            self._walk_entities(target, kind)
-        self.walked = 0
-        self.sides.documents.refresh(target.index)
-        self._walk_documents(target, self.sides.documents.scan(target.index), entity_type)
-        self.doubts.drain()
-
     def entities_of(self, target: ComparedTarget, kind: str, low: str | None, high: str | None) -> None:
         """Those of one part. Its doubts are its own, and settled at its end."""
-        self._walk_entities(target, kind, low, high)
+        while ids := self.sides.source.keys(kind, low, PAGE, high):
+            self._compare(target, [Key(kind, id) for id in ids], orphans=False)
+            self._step("entities", len(ids), target)
+            low = ids[-1]
         self.doubts.drain()
 
     def documents_of(self, target: ComparedTarget, place: Mapping[str, Any], entity_type: str | None) -> None:
         """The orphans of one slice of the index."""
-        self._walk_documents(target, self.sides.documents.scan_slice(place), entity_type)
-        self.doubts.drain()
-
-    def _walk_entities(
-        self, target: ComparedTarget, kind: str, low: str | None = None, high: str | None = None
-    ) -> None:
-        for keys in self._pages(kind, low, high):
-            self._compare(target, keys, orphans=False)
-            self._step("entities", len(keys), target)
-
-    def _walk_documents(
-        self, target: ComparedTarget, pages: Iterator[Sequence[HeldDocument]], entity_type: str | None
-    ) -> None:
-        for page in pages:
+        for page in self.sides.documents.scan_slice(place):
             self._find_orphans(target, page, entity_type)
             self._step("documents", len(page), target)
+        self.doubts.drain()
 
     def sample_of(
         self, target: ComparedTarget, number: int, pivots: Callable[[str, int], Sequence[str]] = lambda *_: ()
@@ -117,11 +99,6 @@ class Comparison:
                 self._compare(target, list(following))
                 self._step("sample", len(following), target)
         self.doubts.drain()
-
-    def _pages(self, kind: str, after: str | None = None, until: str | None = None) -> Iterator[list[Key]]:
-        while ids := self.sides.source.keys(kind, after, PAGE, until):
-            yield [Key(kind, id) for id in ids]
-            after = ids[-1]
 
     # One page
 

@@ -92,18 +92,6 @@ def test_parts_that_vanish_end_it_because_nobody_did_their_keys() -> None:
     assert engine.stops == 1
 
 
-@pytest.mark.parametrize(("processes", "said"), [(8, ["parts left: 1, f"]), (1, [])])
-def test_a_resume_by_more_processes_than_parts_are_left_says_so(processes: int, said: list[str]) -> None:
-    """What one process began is one part: more have nothing to do."""
-    notes: list[str] = []
-    table = Table([PartsProgress(parts=1, open=1), PartsProgress(parts=1, open=1), PartsProgress(parts=1, open=0)])
-    parallel = spreading(table, Engine(), processes)
-    parallel.say = notes.append
-    table.plan([PlannedPart(1, "article")])
-    parallel.copy(WORK, ["article"], 10**6, 0.0, "alice", lambda _: None)
-    assert [note[:16] for note in notes] == said
-
-
 @pytest.mark.parametrize(("open_parts", "share"), [(1, 1), (3, 3), (32, 8)])
 def test_the_rate_is_split_by_as_many_as_can_be_at_work(open_parts: int, share: int) -> None:
     engine = Engine()
@@ -119,11 +107,6 @@ def test_what_is_done_at_a_resume_is_added_up_without_a_process() -> None:
     assert (written, engine.jobs) == ([400], [])
 
 
-def test_many_documents_that_nobody_can_cut_are_one_part_and_a_note_says_what_helps() -> None:
-    notes: list[str] = []
+def test_many_documents_that_nobody_can_cut_are_one_part() -> None:
     parallel = spreading(Table([PartsProgress()]), Engine())
-    parallel.say = notes.append
     assert parallel.ranges(["article"], 8) == {"article": [(None, None)]}
-    assert len(notes) == 1
-    assert "about 5,000,000 documents of article are one part" in notes[0]
-    assert "`analyze`" in notes[0]

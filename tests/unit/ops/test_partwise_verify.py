@@ -53,7 +53,7 @@ def test_only_drift_counts_against_the_limit_and_failed_events_count_apart(monke
     met = [*found(Kind.UNKNOWN, 9), *found(Kind.STALE, 9, failed=True), *found(Kind.ORPHANED, 9)]
     monkeypatch.setattr(partwise_verify, "Comparison", Comparing(met))
     parts, sides = Parts(), SimpleNamespace(routed={})
-    compare = PartCompare(parts, lambda: sides, JobPace(0), None, 3, lambda: False)  # type: ignore[arg-type, return-value]
+    compare = PartCompare(parts, lambda: sides, JobPace(0), None, 3, False, lambda: False)  # type: ignore[arg-type, return-value]
     compare(RebuildPart(1, 1, "article", None, None, PLACE, None))
     report, findings = RESULTS.validate_python(parts.record)
     assert [(each.kind, each.failed) for each in findings] == [(Kind.ORPHANED, False)] * 3 + [(Kind.STALE, True)] * 3
