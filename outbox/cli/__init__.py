@@ -182,9 +182,7 @@ def flag(default: Any, flags: str, text: str, metavar: str | None = None, **more
     return typer.Option(default, *flags.split(), help=text, metavar=metavar, **more)
 
 
-Processes = Annotated[
-    int | None, option("--parallel", "Processes at once; left out: by cores, if it is worth it.", "N")
-]
+Processes = Annotated[int | None, option("--parallel", "Processes at once, which share --rate; else by cores.", "N")]
 Engine = Annotated[str, option("--engine", "local: processes of this machine; spark: Apache Spark's.", "NAME")]
 Master = Annotated[str | None, option("--master", "With --engine spark: its master; left out: this machine.", "URL")]
 By = Annotated[str, option("--by", "Your name, for the audit log.", "NAME")]

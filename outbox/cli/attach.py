@@ -72,11 +72,8 @@ def attach(
 
     Examples:
       outbox attach --from-view
-      outbox attach --from-view --dry-run
-      outbox attach articles --type article --id id
       outbox attach comments --type article --id article_id
       outbox attach authors --type article --via "select id from articles where author_id = changed.id"
-      outbox attach articles --type article --id id --columns title,price
       outbox attach orders --type order --id number --document row
       outbox attach articles --type article --id id --sql > migrations/V7__search.sql
       outbox attach --ignore countries --ignore currencies --reason "they never change"
@@ -167,8 +164,6 @@ def detach(
 
     Examples:
       outbox detach shop.articles --yes
-      outbox detach comments --type article --yes
-      outbox detach comments --type article --sql
       outbox detach countries --ignored
     """
     if ignored:

@@ -64,9 +64,6 @@ def apply(
     Examples:
       outbox migrate
       outbox migrate --by-type --notify
-      outbox migrate plan
-      outbox migrate --drop-slow-indexes
-      outbox migrate --log
       outbox migrate --finish
     """
     if context.invoked_subcommand is not None:

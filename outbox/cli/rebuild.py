@@ -55,16 +55,11 @@ def rebuild(
     until --finish removes it or --rollback goes back. Killed anywhere, --resume continues; searches never notice.
     Nothing is swapped while the old index holds documents that the new one lacks and PostgreSQL cannot explain.
 
-    Many documents are cut by key into parts, which --parallel processes copy at the same time (as many as there are
-    cores, where it is worth it). --rate is that of all together: at the default one process keeps up.
-
     Examples:
       outbox rebuild --mapping articles.json
       outbox rebuild --rate 0 --parallel 4
-      outbox rebuild --status
       outbox rebuild --resume --yes
       outbox rebuild --rollback --yes
-      outbox rebuild --finish --yes
     """
     chosen = {"resume": resume, "swap": swap, "rollback": rollback, "finish": finish, "cancel": cancel}
     wanted = [name for name, said in chosen.items() if said]

@@ -49,7 +49,6 @@ def refresh(
     Examples:
       outbox refresh --type article --id 17 --id 18
       outbox refresh --type article --where "(document->>'price')::numeric > 100" --dry-run
-      outbox refresh --type article --where "entity_id in (select id from articles where author_id = 7)"
       outbox refresh --all --yes && outbox wait --caught-up
     """
     if rate < 0:
@@ -130,12 +129,8 @@ def backfill(
     down to 2,000 per second while events wait. Killed anywhere, --resume continues. Needs a key that may write to the
     index. Exit 3 if documents were refused.
 
-    Many documents are cut by key into parts, which --parallel processes copy at the same time (as many as there are
-    cores, where it is worth it). --rate is that of all together.
-
     Examples:
       outbox backfill
-      outbox backfill --type article --rate 2000
       outbox backfill --parallel 4
       outbox backfill --resume
     """

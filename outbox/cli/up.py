@@ -55,8 +55,6 @@ def up(
 
     Examples:
       outbox up
-      outbox up --rate 50
-      outbox up --product opensearch
       outbox up --kafka
       ELASTIC_URL=http://localhost:9200 outbox up
     """

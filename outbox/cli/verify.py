@@ -43,16 +43,12 @@ def verify(
     needs `outbox migrate --by-entity`). What changes during the comparison is compared again. Numbers are compared by
     value: 1.10 and 1.1 are the same. The first hundred of each kind are shown.
 
-    Many documents are cut by key into parts, which --parallel processes compare at the same time (as many as there are
-    cores, where it is worth it). --rate is that of all together: at the default one process keeps up. With
-    OUTBOX_READ_DATABASE_URL a replica is read, and what differs is judged by the primary.
+    With OUTBOX_READ_DATABASE_URL a replica is read, and what differs is judged by the primary.
 
     Exit: 0 no drift, 1 drift, 3 no drift but something could not be judged.
 
     Examples:
       outbox verify
-      outbox verify --sample 1000
-      outbox verify --rate 0 --parallel 4
       outbox verify --type article --json | jq .first.missing
     """
     from outbox.reindex.verify import VerifyOptions  # noqa: PLC0415
