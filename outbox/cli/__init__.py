@@ -266,6 +266,7 @@ def _flag(field: str) -> str:
 
 # Off a terminal nothing is folded or cut: the reader is a program or a file.
 _UNFOLDED = 4000
+LONGEST_CELL = 100  # of a list: an error may have 2 KB
 
 Json = Annotated[bool, option("--json", "Print JSON instead of a table.", show_default=False)]
 Yes = Annotated[bool, option("--yes -y", "Do not ask. Needed off a terminal.", show_default=False)]
@@ -329,8 +330,12 @@ def picture(record: Any, heading: str = "") -> RenderableType:
     """What has a JSON form, for people: its facts in two columns, each list of objects as a table under its name."""
     from rich.console import Group
 
-    found = jsonlib.loads(_dumped(record, compact=True), parse_int=str, parse_float=str)  # every digit stays
-    return Group(*_pictures(found, heading))
+    return Group(*_pictures(_read(record), heading))
+
+
+def _read(record: Any) -> Any:
+    """Its JSON form, with every digit of its numbers."""
+    return jsonlib.loads(_dumped(record, compact=True), parse_int=str, parse_float=str)
 
 
 def _pictures(found: Any, heading: str = "") -> Iterator[RenderableType]:
@@ -391,6 +396,18 @@ def raw_json(text: bytes | None) -> Any:
     import orjson
 
     return None if text is None else orjson.Fragment(text)
+
+
+def listed(record: Mapping[str, Any], columns: Sequence[str], empty: str, *, json: bool) -> None:
+    """One page of a list, which comes first in its record: as JSON, or some columns of it and how to go on."""
+    if json:
+        as_json(record)
+        return
+    rows = _read(next(iter(record.values())))
+    table(columns, [[shown(_cell(row[name]))[:LONGEST_CELL] for name in columns] for row in rows], empty=empty)
+    for name, text in (("remark", "note: {}"), ("next", "more: --after {}")):
+        if record.get(name):
+            note(text.format(record[name]))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from outbox import cli
 
 if TYPE_CHECKING:
-    from outbox.ports import ViewPlan
+    from outbox.ports import AttachResult, ViewPlan
 
 
 def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
@@ -25,7 +25,7 @@ def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
             return
         cli.confirm(f"Install these {len(plan.to_do)}?", yes=yes)
         plan = desk.view.attach()
-    cli.answer(_record(plan), lambda: _tell(plan), json=json)
+    cli.answer(_record(plan), lambda: cli.tables({"attached": len(plan.to_do), "next": plan.next}), json=json)
 
 
 def script_of_view() -> str:
@@ -49,29 +49,11 @@ def _show(plan: ViewPlan) -> None:
             cli.note(f"note: {each.result.attachment.table}: {note}")
 
 
-def _tell(plan: ViewPlan) -> None:
-    cli.line(f"attached: {len(plan.to_do)}; every change that the view reads is an event from now on")
-    if plan.next:
-        cli.line("the tables have rows already; to write their documents run:")
-    for command in plan.next:
-        cli.line(f"  {command}")
+def record_of(done: AttachResult) -> dict[str, Any]:
+    how = done.attachment
+    return {"table": how.table, **how.how(), "rows": done.there, "notes": done.notes}
 
 
 def _record(plan: ViewPlan) -> dict[str, Any]:
-    attachments = [
-        {
-            "table": each.result.attachment.table,
-            **each.result.attachment.how(),
-            "reason": each.reason,
-            "state": each.state,
-            "rows": each.result.there,
-            "notes": each.result.notes,
-        }
-        for each in plan.attachments
-    ]
-    return {
-        "attachments": attachments,
-        "problems": plan.problems,
-        "next": plan.next,
-        "sql": plan.script,
-    }
+    attachments = [{**record_of(each.result), "reason": each.reason, "state": each.state} for each in plan.attachments]
+    return {"attachments": attachments, "problems": plan.problems, "next": plan.next, "sql": plan.script}

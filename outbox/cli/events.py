@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from outbox.ops.stored_event import StoredEvent
 
 commands = typer.Typer()
+LISTED = (
+    "id", "status", "entity_type", "entity_id", "op", "event_version", "attempts", "created_at", "next_retry_at",
+    "error_reason", "error",
+)  # fmt: skip
 
 
 @commands.command(name="list", rich_help_panel="Inspect")
@@ -43,30 +47,15 @@ def list_(
     states = [str(each) for each in Status] if "all" in (status or ()) else (status or ())
     with cli.open_desk(cli.settings()) as desk:
         page = desk.browse.page(asked, states, limit, after)
-    if json:
-        found = [_record(event) for event in page.events]
-        cli.as_json({"events": found, "next": page.next or None, "remark": page.remark or None})
-        return
-    columns = ("id", "status", "entity", "op", "version", "attempts", "created", "next or end", "error")
+    found = [_record(event) for event in page.events]
+    record = {"events": found, "next": page.next or None, "remark": page.remark or None}
     empty = "no event fits" if states or not asked.is_empty else "nothing is open or failed"
-    cli.table(columns, map(_row, page.events), empty=empty)
-    if page.remark:
-        cli.note(f"note: {page.remark}")
-    if page.next:
-        cli.note(f"more: --after {page.next}")
+    cli.listed(record, LISTED, empty, json=json)
 
 
 def _record(event: StoredEvent) -> dict[str, Any]:
     about = {name: value for name, value in asdict(event).items() if name != "error_detail"}
     return {**about, "read": event.read or None, "trace_id": event.trace_id}
-
-
-def _row(event: StoredEvent) -> tuple[object, ...]:
-    end = event.processed_at or event.failed_at or event.next_retry_at
-    error = f"{event.error_reason}: {event.error}" if event.error_reason else ""
-    entity = f"{event.entity_type}:{event.entity_id}"
-    counted = (event.op, event.event_version, event.attempts)
-    return event.id, event.status, entity, *counted, event.created_at, end, error[:100] or event.fanned_out
 
 
 @commands.command(rich_help_panel="Inspect")

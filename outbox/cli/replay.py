@@ -188,15 +188,9 @@ def list_(
     """
     with cli.open_operations(cli.settings()) as desk:
         page = desk.replays.page(after, limit, live=live)
-    if json:
-        found = [batch_record(batch) for batch in page.replays]
-        cli.as_json({"replays": found, "next": page.next_cursor})
-        return
-    rows = [[*(getattr(batch, name) for name in _LISTED), batch.still_open] for batch in page.replays]
-    columns = ("id", "status", "by", "created", "total", "replayed", "skipped", "done", "failed again", "open")
-    cli.table(columns, rows, empty="no replay is under way" if live else "nothing was replayed here yet")
-    if page.next_cursor:
-        cli.note(f"more: --after {page.next_cursor}")
+    record = {"replays": [batch_record(batch) for batch in page.replays], "next": page.next_cursor}
+    empty = "no replay is under way" if live else "nothing was replayed here yet"
+    cli.listed(record, _LISTED, empty, json=json)
 
 
 @replays.command()
