@@ -155,16 +155,12 @@ def replay_event(id: UUID, act: Act, at: At, who: Who, request: Request) -> Resp
 
 def discard_event(id: UUID, act: Act, at: At, who: Who) -> Response:
     """Discard one pending or failed event. The row is kept; 409 with its state for any other."""
-    return answer(discard(at, id, who, act))
-
-
-def discard(at: Services, id: UUID, who: Person, act: Act) -> Any:
     try:
         done = at.discards.discard(id, actor_of(who, act), act.reason)
     except Conflict as wrong:
         raise _conflict(at.browse.show(id).event.status, wrong.message) from wrong
     at.status.forget()
-    return done
+    return answer(done)
 
 
 def _conflict(state: str, detail: str) -> RefusedRequest:
