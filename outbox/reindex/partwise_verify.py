@@ -6,7 +6,6 @@ record in the table of parts. A part that was killed is compared again from its 
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -47,11 +46,6 @@ class PartwiseVerify:
 
     parallel: Parallel
     replica: bool
-
-    def pivots(self, entity_type: str, number: int) -> Sequence[str]:
-        """Keys from all over a type, for a sample: those that statistics know."""
-        known = self.parallel.space().known(entity_type, in_view=self.parallel.in_view(entity_type))
-        return random.sample(list(known), min(number, len(known)))
 
     def run(self, id: int, wish: VerifyOptions, comparing: Comparison, targets: Sequence[ComparedTarget]) -> None:
         """Entities first, so that what they miss is known before the index is read for what is too much."""

@@ -125,7 +125,7 @@ class Verify:
             self.in_parts.run(id, wish, comparing, targets)
             return
         for target in targets:
-            comparing.sample_of(target, wish.sample, self.in_parts.pivots)
+            comparing.sample_of(target, wish.sample)
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ def test_a_sound_log_has_no_finding_but_good_ones() -> None:
         (replace(SOUND, oldest_day=9), Level.WARN, "9 days old", "end long ones"),
         (replace(SOUND, slot=None), Level.WARN, "no slot outbox_log", "outbox kafka connector"),
         (replace(SOUND, slot=replace(SLOT, active=False)), Level.BAD, "not in use", "--check"),
-        (replace(SOUND, slot=replace(SLOT, kept_bytes=2 * GB)), Level.WARN, "keeps 2.0 GB", "heartbeat"),
+        (replace(SOUND, slot=replace(SLOT, kept_bytes=2 * GB)), Level.WARN, "keeps 2 GB", "heartbeat"),
         (replace(SOUND, slot=replace(SLOT, wal_status="lost")), Level.BAD, "is lost", "outbox verify"),
         (replace(SOUND, slot=replace(SLOT, wal_status="unreserved")), Level.BAD, "next checkpoint", "raise"),
         (replace(SOUND, slot=replace(SLOT, plugin="wal2json")), Level.BAD, "wal2json", "OUTBOX_EVENT_LOG_SLOT"),
