@@ -310,8 +310,7 @@ def _dumped(value: Any, *, compact: bool) -> str:
 
 
 def answer(record: Any, told: str | Callable[[], None] = "", *, json: bool) -> None:
-    """What a command found or did: JSON with --json, else one line, or what `told` prints; where nothing is told, the
-    record itself as tables."""
+    """What a command found or did: as JSON, as one line, as `told` prints it, or the record itself as tables."""
     if json:
         as_json(record)
     elif callable(told):

@@ -156,14 +156,6 @@ def backfill(
 
 
 def _print_backfill(run: BackfillRun, *, json: bool) -> None:
-    if json:
-        cli.as_json({**asdict(run), "seconds": run.seconds, "rate": run.rate})
-        return
-    newer = f", {run.newer:,} were newer in the index" if run.newer else ""
-    refused = f", {run.refused:,} refused" if run.refused else ""
-    cli.line(
-        f"{run.written:,} documents of {', '.join(run.entity_types)} written{newer}{refused}"
-        f" in {run.seconds:,.1f} s ({run.rate:,.0f} per second)"
-    )
-    for refusal in run.refusals or ():
-        cli.line(f"refused {refusal['id']}: {refusal['error']}")
+    record = {**asdict(run), "seconds": run.seconds, "rate": run.rate}
+    told = f"{run.written:,} documents of {', '.join(run.entity_types)} written in {run.seconds:,.1f} s"
+    cli.answer(record, lambda: cli.tables(record, told), json=json)

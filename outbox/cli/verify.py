@@ -12,7 +12,6 @@ from outbox.cli.progress import meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.policy.drift import DriftFinding
     from outbox.reindex.comparison import Progress
     from outbox.reindex.repair import RepairPlan
     from outbox.reindex.verify import Verification
@@ -57,7 +56,7 @@ def verify(
     with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
-    cli.answer(found.as_json(), lambda: print_verification(found), json=json)
+    cli.answer(found.as_json(), lambda: tell(found), json=json)
     leave_by(found)
 
 
@@ -65,21 +64,9 @@ def _remark(now: Progress) -> str:
     return ", ".join(part for part in (f"{now.drift:,} found", now.remark) if part)
 
 
-def print_verification(found: Verification) -> None:
-    rows = [_row(finding) for finding in found.report.shown()]
-    if rows:
-        cli.table(("kind", "id", "PostgreSQL", "index", "remark"), rows)
-        cli.line()
-    for entity in found.report.first_unreadable:
-        cli.line(f"unreadable {entity['entity_type']}:{entity['entity_id']}: {entity['why']}")
-    cli.line(found.sentence)
-
-
-def _row(finding: DriftFinding) -> tuple[object, ...]:
-    remark = finding.why or ", ".join(finding.fields)
-    if finding.failed:
-        remark = f"{remark} (its newest event failed)".strip()
-    return finding.kind, finding.id, finding.version, finding.held, remark
+def tell(found: Verification) -> None:
+    record = found.as_json()
+    cli.tables(record, record.pop("sentence"))
 
 
 def leave_by(found: Verification) -> None:
@@ -137,7 +124,7 @@ def repair(
             cli.answer(planned, lambda: cli.tables(planned, told), json=json)
             return
         if not yes:
-            print_verification(plan.verification)
+            tell(plan.verification)
         cli.confirm(f"Write {len(plan.findings):,} events to repair {_kinds(plan.by_kind)}?", yes=yes)
         repaired = desk.repair.write(
             plan,

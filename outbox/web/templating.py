@@ -221,6 +221,7 @@ def _environment() -> Environment:
         query_with=query,
         link=link,
         plural=plural,
+        spark=spark,
         version=__version__,
         static=_static_version(),
         error_codes=[str(code) for code in Code],
