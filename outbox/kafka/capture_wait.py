@@ -35,7 +35,6 @@ def await_capture(
     capture: PostgresCapture,
     timeout_seconds: float | None,
     *,
-    tell: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> CaptureWait:
@@ -55,7 +54,6 @@ def await_capture(
         limits = (timeout_seconds, None if found.active else STOPPED_SECONDS)
         if waited >= min((limit for limit in limits if limit is not None), default=float("inf")) or found.is_lost:
             return CaptureWait(late=_late(found, capture.slot, left, waited), waited_seconds=waited)
-        tell(f"waiting for the connector to capture {_size(left)}")
         sleep(CHECK_SECONDS)
 
 

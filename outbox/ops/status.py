@@ -374,7 +374,6 @@ def wait_until_caught_up(
     events: OpenEvents,
     timeout_seconds: float | None,
     *,
-    tell: Callable[[int], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Waited:
@@ -384,6 +383,5 @@ def wait_until_caught_up(
         waited = clock() - began
         if timeout_seconds is not None and waited >= timeout_seconds:
             return Waited(False, left, waited)
-        tell(left)
         sleep(CHECK_SECONDS if timeout_seconds is None else min(CHECK_SECONDS, max(timeout_seconds - waited, 0.01)))
     return Waited(True, 0, clock() - began)

@@ -159,16 +159,13 @@ class Comparison:
         mark = self.sides.on_the_way
         if mark is None:
             return True
-        passed = mark.passed(self._waiting)
+        passed = mark.passed()
         if mark.unknown:
             self.report.note(mark.unknown)
         if passed:
             return True
         self.report.note(f"{mark.late}; what may still change was not judged")
         return False
-
-    def _waiting(self, remark: str) -> None:
-        self.on_progress(Progress("Kafka", self.walked, self.walked, self.report.drift, remark))
 
     def _step(self, phase: str, n: int, target: ComparedTarget) -> None:
         self.walked += n
