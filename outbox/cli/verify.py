@@ -125,7 +125,7 @@ def repair(
             return
         if not yes:
             tell(plan.verification)
-        cli.confirm(f"Write {len(plan.findings):,} events to repair {_kinds(plan.by_kind)}?", yes=yes)
+        cli.confirm(f"Write {len(plan.findings):,} events?", yes=yes)
         repaired = desk.repair.write(
             plan,
             cli.actor(person),
@@ -144,7 +144,3 @@ def repair(
 def _about(plan: RepairPlan) -> dict[str, object]:
     planned = {"planned": len(plan.findings), "by_kind": plan.by_kind, "failed_events": plan.failed, "cut": plan.cut}
     return {**planned, "verification": plan.verification.as_json()}
-
-
-def _kinds(by_kind: dict[str, int]) -> str:
-    return ", ".join(f"{n:,} {kind}" for kind, n in by_kind.items() if n) or "nothing"

@@ -120,11 +120,6 @@ class QueueStatus:
     fanouts: FanoutSample = NO_FANOUTS
     unattached: Sequence[str] = ()  # tables, and columns, that the view reads and no attachment covers
 
-    @property
-    def servers(self) -> list[str]:
-        """What the living workers write to: one, unless they see it differently or something is being upgraded."""
-        return sorted({worker.server for worker in self.workers if worker.alive and worker.server})
-
     def as_json(self) -> dict[str, Any]:
         """Without a stream there is no word of it."""
         found = asdict(self)
