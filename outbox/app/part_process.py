@@ -110,6 +110,7 @@ def _comparing(
         JobPace(job.rate / job.share, busy, rest=stop.wait),
         job.options["entity_type"],
         job.options["keep"],
+        job.options["enough"],
         stop.is_set,
     )
     return PartWorker(parts, compare, stop)

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -161,7 +161,6 @@ def spread_over(desk: Reindexing, processes: int | None, engine: str, master: st
 
     desk.parallel.spread = Spread(processes, engine, master)
     desk.parallel.spread.check()
-    desk.parallel.say = note
     desk.parallel.engine_of(desk.parallel.spread, 1)  # raises where it is not installed, before anything starts
 
 
@@ -191,9 +190,7 @@ def flag(default: Any, flags: str, text: str, metavar: str | None = None, **more
     return typer.Option(default, *flags.split(), help=text, metavar=metavar, **more)
 
 
-Processes = Annotated[
-    int | None, option("--parallel", "Processes at once; left out: by cores, if it is worth it.", "N")
-]
+Processes = Annotated[int | None, option("--parallel", "Processes at once, which share --rate; else by cores.", "N")]
 Engine = Annotated[str, option("--engine", "local: processes of this machine; spark: Apache Spark's.", "NAME")]
 Master = Annotated[str | None, option("--master", "With --engine spark: its master; left out: this machine.", "URL")]
 By = Annotated[str, option("--by", "Your name, for the audit log.", "NAME")]
@@ -277,6 +274,7 @@ def _flag(field: str) -> str:
 
 # Off a terminal nothing is folded or cut: the reader is a program or a file.
 _UNFOLDED = 4000
+LONGEST_CELL = 100  # of a list: an error may have 2 KB
 
 Json = Annotated[bool, option("--json", "Print JSON instead of a table.", show_default=False)]
 Yes = Annotated[bool, option("--yes -y", "Do not ask. Needed off a terminal.", show_default=False)]
@@ -306,24 +304,71 @@ _STEERING: Final = {  # a terminal, or the eye
 
 def as_json(value: Any, *, compact: bool = False) -> None:
     """One JSON document. A payload given as `orjson.Fragment` keeps every digit that the producer wrote."""
+    # JSON escapes controls below U+0020 alone; in strings, where the others can stand, their escape means the same.
+    sys.stdout.write(_dumped(value, compact=compact).translate(_STEERING) + "\n")
+    sys.stdout.flush()
+
+
+def _dumped(value: Any, *, compact: bool) -> str:
     import orjson
 
     option = 0 if compact else orjson.OPT_INDENT_2
     option |= orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-    text = orjson.dumps(value, default=_plain, option=option).decode()
-    # JSON escapes controls below U+0020 alone; in strings, where the others can stand, their escape means the same.
-    sys.stdout.write(text.translate(_STEERING) + "\n")
-    sys.stdout.flush()
+    return orjson.dumps(value, default=_plain, option=option).decode()
 
 
-def answer(record: Any, told: str | Callable[[], None], *, json: bool) -> None:
-    """What a command found or did: JSON with --json, else one line, or what `told` prints."""
+def answer(record: Any, told: str | Callable[[], None] = "", *, json: bool) -> None:
+    """What a command found or did: as JSON, as one line, as `told` prints it, or the record itself as tables."""
     if json:
         as_json(record)
     elif callable(told):
         told()
-    else:
+    elif told:
         line(told)
+    else:
+        tables(record)
+
+
+def tables(record: Any, heading: str = "") -> None:
+    show(picture(record, heading))
+
+
+def picture(record: Any, heading: str = "") -> RenderableType:
+    """What has a JSON form, for people: its facts in two columns, each list of objects as a table under its name."""
+    from rich.console import Group
+
+    return Group(*_pictures(_read(record), heading))
+
+
+def _read(record: Any) -> Any:
+    """Its JSON form, with every digit of its numbers."""
+    return jsonlib.loads(_dumped(record, compact=True), parse_int=str, parse_float=str)
+
+
+def _pictures(found: Any, heading: str = "") -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    if heading:
+        yield Text(visible(heading, keep="\n"), style="bold")
+    if isinstance(found, list):
+        columns = list(dict.fromkeys(name for row in found for name in row))
+        yield made_table(columns, [[_cell(row.get(name)) for name in columns] for row in found])
+        return
+    facts = {name: _cell(value) for name, value in found.items() if not _is_inner(value)}
+    yield made_table(("", ""), [(name, value) for name, value in facts.items() if value not in (None, "")])
+    for name, value in found.items():
+        if value and name not in facts:
+            yield from _pictures(value, f"\n{name}")
+
+
+def _is_inner(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return jsonlib.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
 
 
 def _plain(value: Any) -> Any:
@@ -358,6 +403,18 @@ def raw_json(text: bytes | None) -> Any:
     import orjson
 
     return None if text is None else orjson.Fragment(text)
+
+
+def listed(record: Mapping[str, Any], columns: Sequence[str], empty: str, *, json: bool) -> None:
+    """One page of a list, which comes first in its record: as JSON, or some columns of it and how to go on."""
+    if json:
+        as_json(record)
+        return
+    rows = _read(next(iter(record.values())))
+    table(columns, [[shown(_cell(row[name]))[:LONGEST_CELL] for name in columns] for row in rows], empty=empty)
+    for name, text in (("remark", "note: {}"), ("next", "more: --after {}")):
+        if record.get(name):
+            note(text.format(record[name]))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> None:

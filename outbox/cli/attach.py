@@ -12,7 +12,7 @@ import typer
 from outbox import cli
 from outbox.cli import Json, Yes, flag
 from outbox.cli.attach_view import from_view as derive
-from outbox.cli.attach_view import script_of_view
+from outbox.cli.attach_view import record_of, script_of_view
 from outbox.errors import UsageError
 from outbox.ports import Attachment, AttachResult
 
@@ -72,11 +72,8 @@ def attach(
 
     Examples:
       outbox attach --from-view
-      outbox attach --from-view --dry-run
-      outbox attach articles --type article --id id
       outbox attach comments --type article --id article_id
       outbox attach authors --type article --via "select id from articles where author_id = changed.id"
-      outbox attach articles --type article --id id --columns title,price
       outbox attach orders --type order --id number --document row
       outbox attach articles --type article --id id --sql > migrations/V7__search.sql
       outbox attach --ignore countries --ignore currencies --reason "they never change"
@@ -104,13 +101,11 @@ def attach(
 
 
 def _answer(done: AttachResult, *, sql: bool, json: bool) -> None:
-    if json:
-        rows = {"rows": done.there, "next": done.next, "notes": done.notes}
-        cli.as_json({"table": done.attachment.table, **done.attachment.how(), **rows, "sql": done.sql})
-    elif sql:
+    record = {**record_of(done), "next": done.next}
+    if sql and not json:
         _print_script(done.sql)
     else:
-        cli.line(_told(done))
+        cli.answer({**record, "sql": done.sql} if json else record, json=json)
     for note in done.notes:
         cli.note(f"note: {note}")
 
@@ -141,16 +136,6 @@ def _names(columns: str | None) -> tuple[str, ...]:
     return tuple(quoted.replace('""', '"') or plain.strip() for quoted, plain in _COLUMN.findall(columns))
 
 
-def _told(done: AttachResult) -> str:
-    how = done.attachment
-    by = f"by {how.id_column}" if how.via is None else "via its query"
-    told = f"attached {how.table}: its changes are events of type {how.entity_type} {by}, refreshes"
-    if done.there == 0:
-        return f"{told}\nit has no rows yet"
-    rows = "rows" if done.there is None else f"about {done.there:,} rows"
-    return f"{told}\nit has {rows} already; to write their documents run:\n  {done.next}"
-
-
 @commands.command(rich_help_panel="Install")
 def detach(
     table: Table,
@@ -167,8 +152,6 @@ def detach(
 
     Examples:
       outbox detach shop.articles --yes
-      outbox detach comments --type article --yes
-      outbox detach comments --type article --sql
       outbox detach countries --ignored
     """
     if ignored:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from outbox import cli
 
 if TYPE_CHECKING:
-    from outbox.ports import PlannedAttachment, ViewPlan
+    from outbox.ports import AttachResult, ViewPlan
 
-_COLUMNS = ["TABLE", "TYPE", "BY", "UPDATES OF", "BECAUSE", "STATE"]
+
+SHOWN = ("table", "entity_type", "id_column", "via", "columns", "reason", "state")
 
 
 def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
@@ -27,7 +28,7 @@ def from_view(*, yes: bool, dry_run: bool, json: bool) -> None:
             return
         cli.confirm(f"Install these {len(plan.to_do)}?", yes=yes)
         plan = desk.view.attach()
-    cli.answer(_record(plan), lambda: _tell(plan), json=json)
+    cli.answer(_record(plan), lambda: cli.tables({"attached": len(plan.to_do), "next": plan.next}), json=json)
 
 
 def script_of_view() -> str:
@@ -45,41 +46,17 @@ def _refuse(plan: ViewPlan) -> None:
 
 
 def _show(plan: ViewPlan) -> None:
-    cli.table(_COLUMNS, map(_row, plan.attachments))
+    cli.tables([{name: row[name] for name in SHOWN} for row in _record(plan)["attachments"]])
     for each in plan.attachments:
         for note in each.result.notes if each.state != "there" else ():
             cli.note(f"note: {each.result.attachment.table}: {note}")
 
 
-def _row(each: PlannedAttachment) -> list[object]:
-    how = each.result.attachment
-    by = how.id_column if how.via is None else how.via
-    return [how.table, how.entity_type, by, ", ".join(how.columns) or "all columns", each.reason, each.state]
-
-
-def _tell(plan: ViewPlan) -> None:
-    cli.line(f"attached: {len(plan.to_do)}; every change that the view reads is an event from now on")
-    if plan.next:
-        cli.line("the tables have rows already; to write their documents run:")
-    for command in plan.next:
-        cli.line(f"  {command}")
+def record_of(done: AttachResult) -> dict[str, Any]:
+    how = done.attachment
+    return {"table": how.table, **how.how(), "rows": done.there, "notes": done.notes}
 
 
 def _record(plan: ViewPlan) -> dict[str, Any]:
-    attachments = [
-        {
-            "table": each.result.attachment.table,
-            **each.result.attachment.how(),
-            "reason": each.reason,
-            "state": each.state,
-            "rows": each.result.there,
-            "notes": each.result.notes,
-        }
-        for each in plan.attachments
-    ]
-    return {
-        "attachments": attachments,
-        "problems": plan.problems,
-        "next": plan.next,
-        "sql": plan.script,
-    }
+    attachments = [{**record_of(each.result), "reason": each.reason, "state": each.state} for each in plan.attachments]
+    return {"attachments": attachments, "problems": plan.problems, "next": plan.next, "sql": plan.script}

@@ -17,7 +17,7 @@ from outbox.errors import OutboxError, UsageError
 from outbox.policy.audit import LEAST_DAYS
 
 if TYPE_CHECKING:
-    from outbox.ops.audit import AuditRow
+    pass
 
 commands = typer.Typer()
 audit = typer.Typer(no_args_is_help=True, help="List, export, prune and verify the audit log.")
@@ -45,14 +45,10 @@ def list_(
     asked = cli.audit_filter(raw or {})
     with cli.open_operations(cli.settings()) as desk:
         page = desk.audit.page(asked, after, limit)
-    if json:
-        rows = [asdict(row) | {"detail": cli.raw_json(row.detail)} for row in page.rows]
-        cli.as_json({"rows": rows, "next": page.next_cursor, "total": page.total})
-        return
-    columns = ("id", "at", "action", "actor", "source", "entity", "batch", "reason", "detail")
-    cli.table(columns, [_cells(row) for row in page.rows], empty="no audit entries match")
-    if page.next_cursor:
-        cli.note(f"more: --after {page.next_cursor}")
+    rows = [asdict(row) | {"detail": cli.raw_json(row.detail)} for row in page.rows]
+    record = {"rows": rows, "next": page.next_cursor, "total": page.total}
+    columns = ("id", "at", "action", "actor", "source", "entity_type", "entity_id", "batch_id", "reason", "detail")
+    cli.listed(record, columns, "no audit entries match", json=json)
 
 
 @audit.command()
@@ -113,12 +109,8 @@ def verify(json: Json = False) -> None:
     """
     with cli.open_operations(cli.settings()) as desk:
         found = desk.audit.verify()
-    if json:
-        cli.as_json({"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]})
-    elif found.ok:
-        cli.line(f"ok: the chain holds up to row {found.head:,}")
-    else:
-        cli.table(("row", "what"), [(each.id, each.what) for each in found.findings])
+    record = {"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]}
+    cli.answer(record, json=json)
     if not found.ok:
         raise ChainBroken(f"{len(found.findings)} findings, the first at row {found.findings[0].id}")
 
@@ -132,9 +124,3 @@ def _write(file: Path, pieces: Iterable[str]) -> None:
             os.fsync(stream.fileno())
     except OSError as wrong:
         raise UsageError(f"--archive {file} cannot be written: {wrong.strerror}") from wrong
-
-
-def _cells(row: AuditRow) -> tuple[object, ...]:
-    entity = f"{row.entity_type}:{row.entity_id}" if row.entity_id is not None else None
-    detail = row.detail.decode() if row.detail is not None else None
-    return (row.id, row.at, row.action, row.actor, row.source, entity, row.batch_id, row.reason, detail)

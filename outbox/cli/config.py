@@ -37,14 +37,4 @@ def print_(json: Json = False) -> None:
     """
     settings = cli.settings(require_database=False)
     found = settings.redacted()
-    if json:
-        cli.as_json(found)
-        return
-    rows = ((name, _cell(about["value"]), about["source"]) for name, about in found.items())
-    cli.table(("variable", "value", "from"), rows)
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return value if value != {} else "{}"
+    cli.answer(found, lambda: cli.tables([{"variable": name, **about} for name, about in found.items()]), json=json)

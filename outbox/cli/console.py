@@ -37,7 +37,6 @@ def serve(
 
     Examples:
       outbox console
-      outbox console token alice --role operator
       OUTBOX_CONSOLE_TOKENS_FILE=tokens outbox console --host 0.0.0.0
     """
     if context.invoked_subcommand is None:

@@ -94,11 +94,7 @@ def create(
     wanted = cli.json_object(mappings, "--mappings"), cli.json_object(settings, "--settings")
     with cli.open_index_desk(cli.settings(require_database=False)) as desk:
         made = [desk.create(target, *wanted) for target in ([name] if name else desk.targets)]
-    if json:
-        cli.as_json([each._asdict() for each in made])
-    else:
-        for each in made:
-            cli.line(f"created {each.index} behind the alias {each.alias}, with the template {each.template}")
+    cli.answer([each._asdict() for each in made], json=json)
 
 
 @index.command()

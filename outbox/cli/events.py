@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from outbox.ops.stored_event import StoredEvent
 
 commands = typer.Typer()
+LISTED = (
+    "id", "status", "entity_type", "entity_id", "op", "event_version", "attempts", "created_at", "next_retry_at",
+    "error_reason", "error",
+)  # fmt: skip
 
 
 @commands.command(name="list", rich_help_panel="Inspect")
@@ -43,30 +47,15 @@ def list_(
     states = [str(each) for each in Status] if "all" in (status or ()) else (status or ())
     with cli.open_desk(cli.settings()) as desk:
         page = desk.browse.page(asked, states, limit, after)
-    if json:
-        found = [_record(event) for event in page.events]
-        cli.as_json({"events": found, "next": page.next or None, "remark": page.remark or None})
-        return
-    columns = ("id", "status", "entity", "op", "version", "attempts", "created", "next or end", "error")
+    found = [_record(event) for event in page.events]
+    record = {"events": found, "next": page.next or None, "remark": page.remark or None}
     empty = "no event fits" if states or not asked.is_empty else "nothing is open or failed"
-    cli.table(columns, map(_row, page.events), empty=empty)
-    if page.remark:
-        cli.note(f"note: {page.remark}")
-    if page.next:
-        cli.note(f"more: --after {page.next}")
+    cli.listed(record, LISTED, empty, json=json)
 
 
 def _record(event: StoredEvent) -> dict[str, Any]:
     about = {name: value for name, value in asdict(event).items() if name != "error_detail"}
     return {**about, "read": event.read or None, "trace_id": event.trace_id}
-
-
-def _row(event: StoredEvent) -> tuple[object, ...]:
-    end = event.processed_at or event.failed_at or event.next_retry_at
-    error = f"{event.error_reason}: {event.error}" if event.error_reason else ""
-    entity = f"{event.entity_type}:{event.entity_id}"
-    counted = (event.op, event.event_version, event.attempts)
-    return event.id, event.status, entity, *counted, event.created_at, end, error[:100] or event.fanned_out
 
 
 @commands.command(rich_help_panel="Inspect")
@@ -110,28 +99,9 @@ def _as_json(detail: EventDetail, *, payload: bool) -> dict[str, Any]:
 
 
 def _print(detail: EventDetail, *, payload: bool) -> None:
-    event = detail.event
-    facts = {name: value for name, value in _record(event).items() if value not in (None, "", 0)}
-    facts |= {"document": f"{detail.document_id} in {detail.index}", "payload_bytes": detail.payload_bytes}
-    facts |= {"read": f"{event.read}, {event.processed_at}"} if event.read else {}
-    if event.fanned_out:
-        facts.pop("document")
-        facts["fan-out"] = event.fanned_out
-    cli.table(("", ""), facts.items())
-    if detail.error_detail:
-        cli.line(f"\nerror detail\n{detail.error_detail.decode()}")
+    cli.tables({**_as_json(detail, payload=False), "fan-out": detail.event.fanned_out})
     if payload and detail.payload is not None:
         cli.line(f"\npayload\n{cli.visible(detail.payload.decode())}")
-    _print_rows("attempts", detail.attempts, ("at", "attempt", "worker", "reason", "error"))
-    _print_rows("acts", detail.acts, ("at", "action", "actor", "source", "reason"))
-    columns = ("id", "status", "op", "event_version", "attempts", "error_reason", "created_at")
-    _print_rows("other events of this entity", detail.related, columns)
-
-
-def _print_rows(title: str, rows: Any, columns: tuple[str, ...]) -> None:
-    if rows:
-        cli.line(f"\n{title}")
-        cli.table(columns, [[row[column] for column in columns] for row in rows])
 
 
 @commands.command(name="explain-error", rich_help_panel="Inspect")
@@ -164,7 +134,7 @@ def explain_error(
         cli.as_json([asdict(verdict) for verdict in verdicts])
         return
     for verdict in verdicts:
-        cli.table(("", ""), [(name, value) for name, value in asdict(verdict).items() if value])
+        cli.tables(verdict)
 
 
 def _read_reply(reply: str | None) -> str:

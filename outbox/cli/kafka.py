@@ -32,8 +32,10 @@ def connector(
     schema: str | None = flag(None, "--schema", "Schema of search_outbox_log (public)."),
     publication: str | None = flag(None, "--publication", "Of a part of the log, for several connectors (outbox_log)."),
     secrets: str | None = flag(None, "--secrets", "File on the Connect worker with a line password=... .", "FILE"),
-    partitions: int | None = flag(None, "--partitions", "Of the topic, if Connect makes it (6)."),
-    replication: int | None = flag(None, "--replication", "Of the topic, if Connect makes it (the broker's default)."),
+    partitions: int | None = flag(None, "--partitions", "Of the topic, if Connect makes it (6).", min=1),
+    replication: int | None = flag(
+        None, "--replication", "Of the topic, if Connect makes it (the broker's default).", min=-1
+    ),
     record_bytes: int | None = flag(
         None, "--record-bytes", "Largest record; else OUTBOX_MAX_DOCUMENT_BYTES and 1 MiB."
     ),

@@ -64,9 +64,6 @@ def apply(
     Examples:
       outbox migrate
       outbox migrate --by-type --notify
-      outbox migrate plan
-      outbox migrate --drop-slow-indexes
-      outbox migrate --log
       outbox migrate --finish
     """
     if context.invoked_subcommand is not None:
@@ -108,19 +105,7 @@ def status(json: Json = False) -> None:
       outbox migrate status --json | jq .schema.state
     """
     found = migrations.status(cli.settings().database.direct_dsn)
-    if json:
-        cli.as_json(found)
-        return
-    cli.line(str(found.schema))
-    cli.line(f"parts: {', '.join(f'{part} {cli.shown(on)}' for part, on in found.parts.items())}")
-    if found.applied:
-        rows = ((a.name, a.mode, a.applied_at, a.applied_by, f"{a.duration_ms} ms") for a in found.applied)
-        cli.table(("migration", "how", "at", "by", "took"), rows)
-    for name in found.pending:
-        cli.line(f"missing: {name}")
-    for index in found.slow_indexes:
-        remedy = "unique: decide yourself" if index.kept else "run `outbox migrate --drop-slow-indexes`"
-        cli.line(f"slows every claim: index {index.name} on {', '.join(index.columns)} ({remedy})")
+    cli.answer(found, lambda: cli.tables(found, str(found.schema)), json=json)
 
 
 @migrate.command()
@@ -138,13 +123,7 @@ def plan(
     """
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": log}
     steps = migrations.plan(cli.settings().database.direct_dsn, **chosen)
-    if json:
-        cli.as_json([step._asdict() for step in steps])
-        return
-    for step in steps:
-        cli.line(f"{step.name}{' (adopts the table that is there)' if step.adopts else ''}\n    {step.why}")
-    if not steps:
-        cli.line("nothing to do")
+    cli.answer([step._asdict() for step in steps], "" if steps else "nothing to do", json=json)
 
 
 BackTo = Annotated[

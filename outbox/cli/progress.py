@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from outbox import cli
-from outbox.ops.status import age
 
 LINE_EVERY_SECONDS = 10.0
 
@@ -46,32 +45,18 @@ class _Bar:
 
 
 class _Lines:
-    """A log is read later: a line now and then, with an estimate of what is left."""
+    """A log is read later: a line now and then."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + LINE_EVERY_SECONDS
-        self._phase = ""
-        self._began = time.monotonic()
 
     def __call__(self, phase: str, done: int, estimate: int, remark: str = "") -> None:
-        now = time.monotonic()
-        if phase != self._phase:
-            self._phase, self._began = phase, now
-        if now < self._next:
-            return
-        self._next = now + LINE_EVERY_SECONDS
-        cli.note(
-            f"{phase}: {done:,} of about {max(estimate, done):,}{self._left(done, estimate, now)} {remark}".strip()
-        )
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + LINE_EVERY_SECONDS
+            cli.note(f"{phase}: {done:,} of about {max(estimate, done):,} {remark}".strip())
 
     def close(self) -> None:
         pass
-
-    def _left(self, done: int, estimate: int, now: float) -> str:
-        took = now - self._began
-        if done >= estimate or not done or took < 1:
-            return ""
-        return f", about {age(took * (estimate - done) / done)} left"
 
 
 ProgressMeter = _Bar | _Lines

@@ -47,7 +47,8 @@ def prune(
         if not dry_run and found.due:
             cli.confirm(f"Remove {_old(found)}?", yes=yes)
             found = desk.prune.run(days, audit_days, who)
-    _print(found, json=json)
+    events = asdict(found.events) if found.events else {"due": 0, "removed": 0}
+    cli.answer({**events, "audit": found.audit}, json=json)
     if found.events and found.events.undecided:
         message = f"for {found.events.undecided:,} events there was no time to decide: `outbox migrate --by-entity`"
         raise PartlyDone(message)
@@ -60,18 +61,3 @@ def _old(found: RetentionPass) -> str:
     if found.audit:
         parts.append(f"{found.audit.removed:,} audit rows from before {cli.shown(found.audit.before)}")
     return " and ".join(parts)
-
-
-def _print(found: RetentionPass, *, json: bool) -> None:
-    events, audit = found.events, found.audit
-    if json:
-        cli.as_json({**(asdict(events) if events else {"due": 0, "removed": 0}), "audit": audit})
-        return
-    if events is None:
-        cli.note("finished events are kept: OUTBOX_RETENTION_DAYS is 0")
-    elif events.dry_run:
-        cli.line(f"{events.due:,} events are old enough; some may have to stay")
-    else:
-        cli.line(f"removed {events.removed:,} of {events.due:,}; {events.kept:,} stay because versions need them")
-    if audit is not None:
-        cli.line(f"{audit.removed:,} audit rows {'are old enough' if audit.dry_run else 'removed'}")

@@ -55,16 +55,11 @@ def rebuild(
     until --finish removes it or --rollback goes back. Killed anywhere, --resume continues; searches never notice.
     Nothing is swapped while the old index holds documents that the new one lacks and PostgreSQL cannot explain.
 
-    Many documents are cut by key into parts, which --parallel processes copy at the same time (as many as there are
-    cores, where it is worth it). --rate is that of all together: at the default one process keeps up.
-
     Examples:
       outbox rebuild --mapping articles.json
       outbox rebuild --rate 0 --parallel 4
-      outbox rebuild --status
       outbox rebuild --resume --yes
       outbox rebuild --rollback --yes
-      outbox rebuild --finish --yes
     """
     chosen = {"resume": resume, "swap": swap, "rollback": rollback, "finish": finish, "cancel": cancel}
     wanted = [name for name, said in chosen.items() if said]
@@ -161,22 +156,9 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _print(rebuild: Rebuild | None, *, json: bool) -> None:
-    if json:
-        cli.as_json(None if rebuild is None else asdict(rebuild) | {"sentence": rebuild.sentence})
-        return
     if rebuild is None:
-        cli.line("There has never been a rebuild here.")
+        cli.answer(None, "There has never been a rebuild here.", json=json)
         return
-    cli.line(f"{rebuild.sentence}.")
-    rows = (
-        ("status", f"{rebuild.status}, step {rebuild.step}"),
-        ("started", f"{cli.shown(rebuild.started_at)} by {rebuild.started_by} ({rebuild.reason})"),
-        ("copied", f"{rebuild.written:,} of about {max(rebuild.total or 0, rebuild.written):,}"),
-        ("mirrors", ", ".join(rebuild.mirrors)),
-        ("refused", f"{rebuild.refused:,}"),
-        ("at work", rebuild.owner if rebuild.held else "nobody"),
-        ("error", rebuild.error or rebuild.broken),
-    )
-    cli.table(("", ""), [row for row in rows if row[1]])
-    for refusal in rebuild.refusals or ():
-        cli.line(f"refused {cli.visible(refusal['id'])}: {cli.visible(refusal['error'])}")
+    record = asdict(rebuild) | {"sentence": rebuild.sentence}
+    shown = {name: value for name, value in record.items() if name not in ("sentence", "mapping", "options")}
+    cli.answer(record, lambda: cli.tables(shown, f"{rebuild.sentence}."), json=json)

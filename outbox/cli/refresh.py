@@ -49,7 +49,6 @@ def refresh(
     Examples:
       outbox refresh --type article --id 17 --id 18
       outbox refresh --type article --where "(document->>'price')::numeric > 100" --dry-run
-      outbox refresh --type article --where "entity_id in (select id from articles where author_id = 7)"
       outbox refresh --all --yes && outbox wait --caught-up
     """
     if rate < 0:
@@ -72,7 +71,9 @@ def refresh(
             show.close()
             cli.note(_stopped(done, wish, entity_type))
             raise
-    _print(done, json=json)
+    record = {"dry_run": False, "batch": done.batch, "written": done.written, "by_type": done.by_type}
+    cli.answer(record, f"{done.written:,} refreshes written; batch {done.batch}", json=json)
+    cli.note("`outbox wait --caught-up` waits until they are projected")
 
 
 def _check(kind: str | None, ids: list[str] | None, where: str | None, everything: bool, after: str | None) -> None:
@@ -95,14 +96,6 @@ def _wish(
         raise UsageError("--after is TYPE:ID")
     types = desk.types([] if entity_type is None else [entity_type])
     return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, Key(kind, id) if after else None)
-
-
-def _print(done: Refreshed, *, json: bool) -> None:
-    if json:
-        cli.as_json({"dry_run": False, "batch": done.batch, "written": done.written, "by_type": done.by_type})
-    else:
-        cli.line(f"{done.written:,} refreshes written; batch {done.batch}")
-        cli.note("`outbox wait --caught-up` waits until they are projected")
 
 
 def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> str:
@@ -136,12 +129,8 @@ def backfill(
     down to 2,000 per second while events wait. Killed anywhere, --resume continues. Needs a key that may write to the
     index. Exit 3 if documents were refused.
 
-    Many documents are cut by key into parts, which --parallel processes copy at the same time (as many as there are
-    cores, where it is worth it). --rate is that of all together.
-
     Examples:
       outbox backfill
-      outbox backfill --type article --rate 2000
       outbox backfill --parallel 4
       outbox backfill --resume
     """
@@ -167,14 +156,6 @@ def backfill(
 
 
 def _print_backfill(run: BackfillRun, *, json: bool) -> None:
-    if json:
-        cli.as_json({**asdict(run), "seconds": run.seconds, "rate": run.rate})
-        return
-    newer = f", {run.newer:,} were newer in the index" if run.newer else ""
-    refused = f", {run.refused:,} refused" if run.refused else ""
-    cli.line(
-        f"{run.written:,} documents of {', '.join(run.entity_types)} written{newer}{refused}"
-        f" in {run.seconds:,.1f} s ({run.rate:,.0f} per second)"
-    )
-    for refusal in run.refusals or ():
-        cli.line(f"refused {refusal['id']}: {refusal['error']}")
+    record = {**asdict(run), "seconds": run.seconds, "rate": run.rate}
+    told = f"{run.written:,} documents of {', '.join(run.entity_types)} written in {run.seconds:,.1f} s"
+    cli.answer(record, lambda: cli.tables(record, told), json=json)

@@ -3,7 +3,6 @@ and wait; they decide no row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,7 +73,7 @@ def replay(
         if dry_run or plan_out is not None:
             made = dry_run_of(desk, asked, most, plan_out)
             record = {name: value for name, value in asdict(made).items() if name != "ids"}  # those are in the file
-            cli.answer(record, lambda: print_plan(made), json=json)
+            cli.answer(record, lambda: cli.tables(record, _heading(made)), json=json)
             return
         about = {"filter": asked, "limit": most, "rate": rate, "webhook_url": webhook, "client_id": client_id}
         request = _request(by, reason, about, plan)
@@ -189,15 +188,9 @@ def list_(
     """
     with cli.open_operations(cli.settings()) as desk:
         page = desk.replays.page(after, limit, live=live)
-    if json:
-        found = [batch_record(batch) for batch in page.replays]
-        cli.as_json({"replays": found, "next": page.next_cursor})
-        return
-    rows = [[*(getattr(batch, name) for name in _LISTED), batch.still_open] for batch in page.replays]
-    columns = ("id", "status", "by", "created", "total", "replayed", "skipped", "done", "failed again", "open")
-    cli.table(columns, rows, empty="no replay is under way" if live else "nothing was replayed here yet")
-    if page.next_cursor:
-        cli.note(f"more: --after {page.next_cursor}")
+    record = {"replays": [batch_record(batch) for batch in page.replays], "next": page.next_cursor}
+    empty = "no replay is under way" if live else "nothing was replayed here yet"
+    cli.listed(record, _LISTED, empty, json=json)
 
 
 @replays.command()
@@ -209,21 +202,8 @@ def show(id: Id, json: Json = False) -> None:
     """
     with cli.open_operations(cli.settings()) as desk:
         detail = desk.replays.show(inputs.uuid("id", id))
-    if json:
-        cli.as_json(batch_record(detail.batch) | {"items": [dict(row) for row in detail.items]})
-        return
-    cli.line(summary(detail.batch))
-    record = batch_record(detail.batch)
-    shown = (
-        "requested_by", "requested_reason", "filter", "rate", "created_at", "dispatched_at", "settled_at", "poll_count",
-    )  # fmt: skip
-    cli.table(("", ""), [(name, record[name]) for name in shown])
-    rows = [
-        (row["event_id"], row["skip_reason"] or row["outcome"] or row["status"] or row["state"], row["error_reason"])
-        for row in detail.items
-    ]
-    if rows:
-        cli.table(("not done", "why", "reason"), rows)
+    record = batch_record(detail.batch) | {"items": [dict(row) for row in detail.items]}
+    cli.answer(record, json=json)
 
 
 @replays.command()
@@ -236,9 +216,6 @@ def cancel(id: Id, by: cli.By, reason: cli.Reason, json: Json = False) -> None:
     with cli.open_operations(cli.settings()) as desk:
         batch = desk.replays.cancel(inputs.uuid("id", id), cli.actor(by), reason)
     cli.answer(batch_record(batch), lambda: print_batch(batch), json=json)
-
-
-_COUNTED = 10_000
 
 
 def batch_record(batch: ReplayBatch) -> dict[str, Any]:
@@ -256,42 +233,12 @@ def summary(batch: ReplayBatch) -> str:
     return ", ".join([*parts, *([batch.reason] if batch.reason else [])])
 
 
+def _heading(plan: Plan) -> str:
+    unknown = "; how many are superseded is not known: the search server does not answer"
+    return f"{plan.total:,} events would be replayed{unknown if plan.superseded is None else ''}"
+
+
 def print_batch(batch: ReplayBatch) -> None:
     cli.line(summary(batch))
     if not batch.is_over:
         cli.note(f"follow it with: outbox replays show {batch.id}")
-
-
-def print_plan(plan: Plan) -> None:
-    more = "+" if plan.matched > _COUNTED else ""
-    cli.line(f"{plan.total:,} events would be replayed; {min(plan.matched, _COUNTED):,}{more} match")
-    if plan.skipped:
-        cli.line("skipped: " + ", ".join(f"{n:,} {state}" for state, n in plan.skipped.items()))
-    if not plan.total:
-        return
-    cli.line(f"failed from {cli.shown(plan.oldest)} to {cli.shown(plan.newest)}")
-    cli.line(_superseded(plan))
-    _print_counts("entity type", plan.by_entity_type)
-    _print_counts("error reason", plan.by_error_reason)
-    _print_counts("fingerprint", plan.by_fingerprint)
-    cli.table(("first ones", "entity", "failed", "reason", "error"), map(_sample, plan.sample))
-
-
-def _sample(row: Mapping[str, Any]) -> tuple[object, ...]:
-    error = row["error"] if row["error"] is None or len(row["error"]) <= 100 else row["error"][:99] + "…"
-    return row["id"], f"{row['entity_type']}:{row['entity_id']}", row["failed_at"], row["error_reason"], error
-
-
-def _superseded(plan: Plan) -> str:
-    if plan.superseded is None:
-        return "superseded: not known, the search server does not answer"
-    of = "" if plan.compared >= plan.total else f" of the first {plan.compared:,}"
-    return f"superseded: {plan.superseded:,}{of} have a newer version in the index and will change nothing"
-
-
-def _print_counts(title: str, counts: Mapping[str, int]) -> None:
-    cli.line()
-    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
-    cli.table((title, "events"), [(name, f"{n:,}") for name, n in ordered[:20]])
-    if len(ordered) > 20:
-        cli.line(f"and {len(ordered) - 20} more")

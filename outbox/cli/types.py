@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -30,17 +30,7 @@ def show(context: typer.Context, json: Json = False) -> None:
         return
     with cli.open_types(cli.settings()) as desk:
         found = desk.list()
-    if json:
-        cli.as_json([each._asdict() for each in found])
-        return
-    columns = ("entity type", "kept by", "versions", "state", "declared by", "at")
-    cli.table(columns, map(_row, found))
-
-
-def _row(each: Any) -> tuple[object, ...]:
-    versions = each.versions.value if each.kept_by is KeptBy.PAYLOAD else "drawn"
-    state = "MOVING" if each.moving else ""
-    return each.entity_type, each.kept_by.value, versions, state, each.declared_by, each.declared_at
+    cli.answer([each._asdict() for each in found], json=json)
 
 
 @types.command("set")

@@ -1,8 +1,7 @@
-"""The command `up`: everything on one machine, with where it is and a live line. `app.up` runs it."""
+"""The command `up`: everything on one machine, with where it is and a line now and then. `app.up` runs it."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -18,20 +17,15 @@ import typer
 
 from outbox import cli
 from outbox.cli import Json, flag
-from outbox.cli.status import one_line, print_line
+from outbox.cli.status import print_line
 from outbox.daemon.shutdown import Stop
-from outbox.errors import DependencyDown
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from outbox.app.up import Addresses, Up
-    from outbox.ops.status import QueueStatus
 
 commands = typer.Typer()
 QUERY = "title:coffee"
 FIRST_SIGNS_SECONDS = 60.0
-LIVE_SECONDS = 1.0
 LINE_SECONDS = 5.0
 
 
@@ -60,8 +54,6 @@ def up(
 
     Examples:
       outbox up
-      outbox up --rate 50
-      outbox up --product opensearch
       outbox up --kafka
       ELASTIC_URL=http://localhost:9200 outbox up
     """
@@ -76,7 +68,8 @@ def up(
             cli.as_json(asdict(where) | {"search": search(where)}, compact=True)
         else:
             _tell(where)
-        _live(running, stop, json=json)
+        while not stop.wait(LINE_SECONDS):
+            print_line(running.read, json=json)
         cli.note("\nstopping")
     cli.note("stopped")
 
@@ -157,33 +150,3 @@ def on_the_path() -> list[str]:
     if (programs / "activate").exists():
         return [f". {quote(str(programs / 'activate'))}"]
     return [] if shutil.which("outbox") else [f"export PATH={quote(str(programs))}:$PATH"]
-
-
-def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
-    """One line that is drawn again on a terminal; a line now and then elsewhere."""
-    animated = sys.stdout.isatty() and not json
-    with cli.printer().status("") if animated else contextlib.nullcontext() as live:
-        while True:
-            seen = _read(running)
-            if live is not None:
-                live.update(_plain(seen if isinstance(seen, str) else one_line(seen)))
-            elif isinstance(seen, str):
-                cli.note(seen)
-            else:
-                print_line(seen, json=json)
-            if stop.wait(LIVE_SECONDS if animated else LINE_SECONDS):
-                return
-
-
-def _plain(text: str) -> Text:
-    """Not markup: a name in it may hold brackets."""
-    from rich.text import Text  # noqa: PLC0415
-
-    return Text(text)
-
-
-def _read(running: Up) -> QueueStatus | str:
-    try:
-        return running.read()
-    except DependencyDown as away:
-        return away.message

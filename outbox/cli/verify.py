@@ -12,9 +12,8 @@ from outbox.cli.progress import meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.policy.drift import DriftFinding
     from outbox.reindex.comparison import Progress
-    from outbox.reindex.repair import Repaired, RepairPlan
+    from outbox.reindex.repair import RepairPlan
     from outbox.reindex.verify import Verification
 
 commands = typer.Typer()
@@ -43,16 +42,12 @@ def verify(
     needs `outbox migrate --by-entity`). What changes during the comparison is compared again. Numbers are compared by
     value: 1.10 and 1.1 are the same. The first hundred of each kind are shown.
 
-    Many documents are cut by key into parts, which --parallel processes compare at the same time (as many as there are
-    cores, where it is worth it). --rate is that of all together: at the default one process keeps up. With
-    OUTBOX_READ_DATABASE_URL a replica is read, and what differs is judged by the primary.
+    With OUTBOX_READ_DATABASE_URL a replica is read, and what differs is judged by the primary.
 
     Exit: 0 no drift, 1 drift, 3 no drift but something could not be judged.
 
     Examples:
       outbox verify
-      outbox verify --sample 1000
-      outbox verify --rate 0 --parallel 4
       outbox verify --type article --json | jq .first.missing
     """
     from outbox.reindex.verify import VerifyOptions  # noqa: PLC0415
@@ -61,7 +56,7 @@ def verify(
     with cli.open_reindexing(cli.settings()) as desk, meter() as show:
         cli.spread_over(desk, parallel, engine, master)
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
-    cli.answer(found.as_json(), lambda: print_verification(found), json=json)
+    cli.answer(found.as_json(), lambda: tell(found), json=json)
     leave_by(found)
 
 
@@ -69,21 +64,9 @@ def _remark(now: Progress) -> str:
     return ", ".join(part for part in (f"{now.drift:,} found", now.remark) if part)
 
 
-def print_verification(found: Verification) -> None:
-    rows = [_row(finding) for finding in found.report.shown()]
-    if rows:
-        cli.table(("kind", "id", "PostgreSQL", "index", "remark"), rows)
-        cli.line()
-    for entity in found.report.first_unreadable:
-        cli.line(f"unreadable {entity['entity_type']}:{entity['entity_id']}: {entity['why']}")
-    cli.line(found.sentence)
-
-
-def _row(finding: DriftFinding) -> tuple[object, ...]:
-    remark = finding.why or ", ".join(finding.fields)
-    if finding.failed:
-        remark = f"{remark} (its newest event failed)".strip()
-    return finding.kind, finding.id, finding.version, finding.held, remark
+def tell(found: Verification) -> None:
+    record = found.as_json()
+    cli.tables(record, record.pop("sentence"))
 
 
 def leave_by(found: Verification) -> None:
@@ -136,11 +119,13 @@ def repair(
         plan = desk.repair.plan(wish, limit, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
         show.close()
         if dry_run or not plan.findings:
-            _print_plan(plan, json=json)
+            planned = {"dry_run": True, **_about(plan)}
+            told = f"{len(plan.findings):,} events would be written"
+            cli.answer(planned, lambda: cli.tables(planned, told), json=json)
             return
         if not yes:
-            print_verification(plan.verification)
-        cli.confirm(f"Write {len(plan.findings):,} events to repair {_kinds(plan.by_kind)}?", yes=yes)
+            tell(plan.verification)
+        cli.confirm(f"Write {len(plan.findings):,} events?", yes=yes)
         repaired = desk.repair.write(
             plan,
             cli.actor(person),
@@ -149,35 +134,13 @@ def repair(
             expect_deletes=expect_deletes,
             on_progress=lambda done, all_of_them: show("writing", done, all_of_them),
         )
-    _print_result(plan, repaired, json=json)
+    result = {"batch": repaired.batch, "written": repaired.written, "repaired": repaired.by_kind}
+    record = {"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now}
+    cli.answer(record, lambda: cli.tables(record, f"{repaired.written:,} events written"), json=json)
     if plan.cut:
         raise PartlyDone(f"the limit of {limit:,} events was reached; there is more")
-
-
-def _print_plan(plan: RepairPlan, *, json: bool) -> None:
-    if json:
-        cli.as_json({"dry_run": True, **_about(plan)})
-        return
-    print_verification(plan.verification)
-    more = " (and there is more)" if plan.cut else ""
-    cli.line(f"{len(plan.findings):,} events would be written{more}: {_kinds(plan.by_kind)}.")
-
-
-def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
-    if json:
-        result = {"batch": repaired.batch, "written": repaired.written, "repaired": repaired.by_kind}
-        cli.as_json({"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now})
-        return
-    right = f", {repaired.right_by_now:,} were right by now" if repaired.right_by_now else ""
-    cli.line(f"{repaired.written:,} events written ({_kinds(repaired.by_kind)}){right}; batch {repaired.batch}")
-    if plan.failed:
-        cli.note(f"{plan.failed:,} documents have a failed event: fix the cause, then `outbox replay`")
 
 
 def _about(plan: RepairPlan) -> dict[str, object]:
     planned = {"planned": len(plan.findings), "by_kind": plan.by_kind, "failed_events": plan.failed, "cut": plan.cut}
     return {**planned, "verification": plan.verification.as_json()}
-
-
-def _kinds(by_kind: dict[str, int]) -> str:
-    return ", ".join(f"{n:,} {kind}" for kind, n in by_kind.items() if n) or "nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +55,7 @@ def verify(
     Examples:
       outbox webhook verify body.json --id msg_2b1 --timestamp 1770112800 --signature 'v1,K5oZ...'
     """
-    from outbox.ops.webhook import check_signature  # noqa: PLC0415
+    from outbox.policy import webhook as policy  # noqa: PLC0415
 
     secret = cli.settings(require_database=False).webhook.secret
     if secret is None:
@@ -65,7 +66,7 @@ def verify(
     except OSError as wrong:
         raise UsageError(f"{body} cannot be read: {wrong.strerror}") from wrong
     given = {"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": signature}
-    wrong_with_it = check_signature(secret.get_secret_value(), given, raw)
+    wrong_with_it = policy.verify(secret.get_secret_value(), given, raw, time.time())
     if json:
         cli.as_json({"ok": wrong_with_it is None, "why": wrong_with_it})
     elif wrong_with_it is None:

@@ -61,19 +61,16 @@ class EmbeddedSearch(JavaServer):
 
     def _find(self) -> tuple[Distribution, Java]:
         distribution, java = find_supplies(self._shared, self._version, self._home, self._account, self._report)
-        self._check_place(distribution)
+        if distribution.product != self.product:
+            raise DistributionUnusable(f"{distribution.home} contains {distribution.product.title}")
+        if not self._account.can_reach(distribution.home):
+            raise FolderUnreachable(str(distribution.home))
         return distribution, java
 
     @property
     def _distribution(self) -> Distribution:
         found: Distribution = self._found[0]
         return found
-
-    def _check_place(self, distribution: Distribution) -> None:
-        if distribution.product != self.product:
-            raise DistributionUnusable(f"{distribution.home} contains {distribution.product.title}")
-        if not self._account.can_reach(distribution.home):
-            raise FolderUnreachable(str(distribution.home))
 
     def _files(self) -> dict[str, str]:
         # JSON values are YAML values, and json.dumps quotes everything that a path may contain.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from outbox.errors import NotPermitted
+from outbox.ops.status import size
 from outbox.ports import Captured
 from outbox.store.event_log import PostgresCapture
 
@@ -34,7 +35,6 @@ def await_capture(
     capture: PostgresCapture,
     timeout_seconds: float | None,
     *,
-    tell: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> CaptureWait:
@@ -54,7 +54,6 @@ def await_capture(
         limits = (timeout_seconds, None if found.active else STOPPED_SECONDS)
         if waited >= min((limit for limit in limits if limit is not None), default=float("inf")) or found.is_lost:
             return CaptureWait(late=_late(found, capture.slot, left, waited), waited_seconds=waited)
-        tell(f"waiting for the connector to capture {_size(left)}")
         sleep(CHECK_SECONDS)
 
 
@@ -71,5 +70,4 @@ def _late(found: Captured, slot: str, left: int, waited: float) -> str:
 
 
 def _size(left: int) -> str:
-    size = f"{left / (1 << 20):,.1f} MB" if left >= 100_000 else f"{left:,} bytes"
-    return f"{size} of the write-ahead log"
+    return f"{size(left)} of the write-ahead log"

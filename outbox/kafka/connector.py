@@ -22,7 +22,6 @@ LARGEST_RECORD_BYTES: Final = (32 << 20) + HEADERS_BYTES
 """A producer of Kafka takes 1 MB unless it is configured otherwise, and one event above it would stop the connector: so
 it is the largest payload that `outbox_enqueue` takes, with room for what stands around it."""
 
-_INT_MAX: Final = 2**31 - 1  # of a Java `int`, which the limits of Kafka are
 HEARTBEAT_MS: Final = 10_000
 POLL_MS: Final = 50
 """Debezium waits for so long to fill a batch, and for what comes next: half a second unless it is configured."""
@@ -49,30 +48,6 @@ class ConnectorPlan:
     record_bytes: int = LARGEST_RECORD_BYTES
     tls: Mapping[str, str] | None = None
     """`sslmode` and the like, as libpq names them."""
-
-
-_FORMS: Final = {
-    "name": r"[A-Za-z0-9._-]{1,200}",
-    "topic": r"[A-Za-z0-9._-]{1,249}",
-    "prefix": r"[A-Za-z0-9._-]{1,100}",
-    "schema": r"[^\s,]{1,63}",
-    "secrets": r"[^\s:{}]+",
-    "host": r"[^\s,]+",
-    "publication": r"[a-z0-9_]{1,63}",
-}
-
-
-def unfit(plan: ConnectorPlan) -> Iterator[str]:
-    """The values that Kafka, Connect or Debezium would read as something else."""
-    for name, form in _FORMS.items():
-        if not re.fullmatch(form, getattr(plan, name)):
-            yield name
-    if plan.partitions < 1:
-        yield "partitions"
-    if plan.replication < 1 and plan.replication != -1:
-        yield "replication"
-    if not HEADERS_BYTES <= plan.record_bytes <= _INT_MAX:
-        yield "record-bytes"
 
 
 def configuration(plan: ConnectorPlan) -> dict[str, str]:

@@ -9,9 +9,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from outbox.config import ConnectSettings, Settings
 from outbox.config.streaming import slug_of
-from outbox.errors import UsageError
 from outbox.kafka.connect_rest import KafkaConnect
-from outbox.kafka.connector import HEADERS_BYTES, ConnectorPlan, unfit
+from outbox.kafka.connector import HEADERS_BYTES, ConnectorPlan
 from outbox.kafka.connector_check import ConnectorCheck
 from outbox.store.pool import plain_dsn
 
@@ -36,10 +35,7 @@ def connector_plan(settings: Settings, **given: Any) -> ConnectorPlan:
     if settings.source_of("OUTBOX_PROJECTION") != "default":
         slug = slug_of(settings.projection)
         plan = replace(plan, name=f"{plan.name}-{slug}", prefix=slug)
-    plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
-    if wrong := list(unfit(plan)):
-        raise UsageError(f"invalid: {', '.join(f'--{name}' for name in wrong)}")
-    return plan
+    return replace(plan, **{name: value for name, value in given.items() if value is not None})
 
 
 def connector_check(plan: ConnectorPlan, url: str, settings: ConnectSettings) -> ConnectorCheck:

@@ -6,7 +6,6 @@ in the index, is no drift.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,29 +29,25 @@ class StreamMark:
     late: str = ""
     unknown: str = ""
 
-    def passed(self, tell: Callable[[str], None] = lambda _: None) -> bool:
+    def passed(self) -> bool:
         """Everything that is committed now is answered by the index, or a row of PostgreSQL. False: not in time.
 
         In this order: what is captured is in the topic when its end is read."""
         again = bool(self.late)
-        self.late = self._not_captured(again, tell) or self._not_settled(again, tell)
+        self.late = self._not_captured(again) or self._not_settled(again)
         return not self.late
 
-    def _not_captured(self, again: bool, tell: Callable[[str], None]) -> str:
+    def _not_captured(self, again: bool) -> str:
         if self.capture is None:
             return ""
-        waited = await_capture(self.capture, AGAIN_SECONDS if again else CAPTURE_SECONDS, tell=tell)
+        waited = await_capture(self.capture, AGAIN_SECONDS if again else CAPTURE_SECONDS)
         self.unknown = waited.unknown
         return waited.late
 
-    def _not_settled(self, again: bool, tell: Callable[[str], None]) -> str:
+    def _not_settled(self, again: bool) -> str:
         patience = min(self.patience_seconds, AGAIN_SECONDS) if again else self.patience_seconds
         try:
-            waited = wait_until_caught_up(
-                StreamRecords(self.offsets),
-                patience,
-                tell=lambda records: tell(f"waiting for {records:,} records of Kafka to be settled"),
-            )
+            waited = wait_until_caught_up(StreamRecords(self.offsets), patience)
         except StreamDown as error:
             return f"Kafka does not answer ({error.detail or error.message})"
         if waited.caught_up:

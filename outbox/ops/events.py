@@ -7,64 +7,42 @@ more than itself. Changes no event.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from itertools import dropwhile
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from outbox.errors import NotFound, OutboxError, UsageError
 from outbox.ops.stored_event import StoredEvent
+from outbox.policy import inputs
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.document import Naming
 from outbox.policy.event import FANOUT, Status
-from outbox.policy.inputs import EventFilter
+from outbox.policy.inputs import BadRequest, EventFilter
 from outbox.policy.redact import masked
 
 if TYPE_CHECKING:
     from outbox.store.browsing import PostgresBrowsing
 
 _LAST_SEQ: Final = 2**63 - 1
-_LAST_PLACE: Final = (datetime(9999, 1, 1, tzinfo=UTC), UUID(int=2**128 - 1))
 
 
-class Shelf(StrEnum):
-    OPEN = "open"
-    FAILED = "failed"
-    DONE = "done"
-    DISCARDED = "discarded"
+class Shelf(NamedTuple):
+    """Events of some states, by their number or by the time of their end."""
+
+    name: str
+    query: str
+    states: frozenset[Status]
+    ended: str = ""
 
 
-_OF_STATUS: Final = {
-    Status.PENDING: Shelf.OPEN,
-    Status.PROCESSING: Shelf.OPEN,
-    Status.FAILED: Shelf.FAILED,
-    Status.DONE: Shelf.DONE,
-    Status.DISCARDED: Shelf.DISCARDED,
-}
-_LISTS: Final = {Shelf.FAILED: "list_failed", Shelf.DONE: "list_done", Shelf.DISCARDED: "list_discarded"}
+_SHELVES: Final = (
+    Shelf("open", "list_open", frozenset({Status.PENDING, Status.PROCESSING})),
+    Shelf("failed", "list_failed", frozenset({Status.FAILED}), "failed_at"),
+    Shelf("done", "list_done", frozenset({Status.DONE}), "processed_at"),
+    Shelf("discarded", "list_discarded", frozenset({Status.DISCARDED}), "processed_at"),
+)
 _BY_DEFAULT: Final = (Status.PENDING, Status.PROCESSING, Status.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class ListPlace:
-    shelf: Shelf
-    statuses: tuple[str, ...] = ()
-    before_seq: int = _LAST_SEQ
-    before: tuple[datetime, UUID] = field(default=_LAST_PLACE)
-
-    def __str__(self) -> str:
-        if self.shelf is Shelf.OPEN:
-            return f"{self.shelf}:{self.before_seq}"
-        at, id = self.before
-        return f"{self.shelf}:{at.isoformat()}:{id}"
-
-
-def places(statuses: Collection[str], *, everything: bool) -> list[ListPlace]:
-    """The shelves that hold these states, in the order of the list."""
-    wanted = [_status(name) for name in statuses] or list(Status if everything else _BY_DEFAULT)
-    shelves = dict.fromkeys(_OF_STATUS[status] for status in sorted(wanted, key=list(_OF_STATUS).index))
-    return [ListPlace(shelf, tuple(str(s) for s in wanted if _OF_STATUS[s] is shelf)) for shelf in shelves]
 
 
 def _status(name: str) -> Status:
@@ -74,44 +52,20 @@ def _status(name: str) -> Status:
         raise UsageError(f"status {name[:80]!r} is none of {', '.join(Status)}") from None
 
 
-def next_place(
-    place: ListPlace, wanted: Sequence[ListPlace], last: StoredEvent | None, *, more: bool
-) -> ListPlace | None:
-    """Behind the last row of this page, or the beginning of the next shelf, or the end."""
-    if more and last is not None:
-        return _behind(place, last)
-    here = next(n for n, each in enumerate(wanted) if each.shelf is place.shelf)
-    return wanted[here + 1] if here + 1 < len(wanted) else None
+def _behind(shelf: Shelf, last: StoredEvent) -> str:
+    """The cursor of the page that begins there."""
+    at = getattr(last, shelf.ended) or inputs.LAST[0] if shelf.ended else None
+    return f"{shelf.name}:{last.seq or 0 if at is None else inputs.cursor(at, last.id)}"
 
 
-def _behind(place: ListPlace, last: StoredEvent) -> ListPlace:
-    if place.shelf is Shelf.OPEN:
-        return replace(place, before_seq=last.seq or 0)
-    at = last.failed_at if place.shelf is Shelf.FAILED else last.processed_at
-    return replace(place, before=(at or _LAST_PLACE[0], last.id))
-
-
-def read_place(text: str, wanted: Sequence[ListPlace]) -> ListPlace:
-    """A place that an earlier page named; anything else is refused, because it could only skip rows."""
-    shelf, _, rest = text.partition(":")
-    place = next((each for each in wanted if each.shelf == shelf), None)
-    try:
-        if place is None:
-            raise ValueError(shelf)
-        if place.shelf is Shelf.OPEN:
-            return replace(place, before_seq=_seq(rest))
-        at, _, id = rest.rpartition(":")
-        read = datetime.fromisoformat(at)
-        return replace(place, before=(read if read.tzinfo else read.replace(tzinfo=UTC), UUID(id)))
-    except ValueError:
-        raise UsageError("invalid cursor: use the one that the page before named") from None
-
-
-def _seq(text: str) -> int:
-    """A number that PostgreSQL can compare: digits beyond its bigint are nobody's."""
-    if not (text.isascii() and text.isdecimal()) or (seq := int(text[:20])) > _LAST_SEQ:
-        raise ValueError(text)
-    return seq
+def begin(shelf: Shelf, place: str) -> dict[str, Any]:
+    """What the query takes for a place that an earlier page named, or for the first row."""
+    if shelf.ended:
+        at, id = inputs.read_cursor(place)
+        return {"before_at": at, "before_id": id}
+    if place and not (place.isascii() and place.isdecimal() and len(place) < 20):
+        raise BadRequest([("cursor", "is invalid")])
+    return {"before_seq": min(int(place), _LAST_SEQ) if place else _LAST_SEQ}
 
 
 Row = Mapping[str, Any]
@@ -173,32 +127,40 @@ class Browse:
         No status named: what is open or failed; with ids or an entity id, whatever state it is in.
         """
         limit = max(1, min(limit, MOST_LISTED))
-        wanted = places(statuses, everything=bool(asked.ids or asked.entity_id is not None))
-        place = read_place(after, wanted) if after else wanted[0]
+        everything = bool(asked.ids or asked.entity_id is not None)
+        wanted = [_status(name) for name in statuses] or list(Status if everything else _BY_DEFAULT)
+        shelves = [shelf for shelf in _SHELVES if not shelf.states.isdisjoint(wanted)]
+        remark = self._remark(asked, wanted)
+        name, _, place = after.partition(":")
+        if after and name not in [shelf.name for shelf in shelves]:
+            raise BadRequest([("cursor", "is invalid")])
         found: list[StoredEvent] = []
-        following: ListPlace | None = place
-        while following is not None and len(found) < limit:
-            rows = self._shelf(asked, following, limit - len(found) + 1)
-            page = [StoredEvent.of(row) for row in rows][: limit - len(found)]
-            found += page
-            more = len(rows) > len(page)
-            following = next_place(following, wanted, page[-1] if page else None, more=more)
-        return EventPage(found, str(following) if following else "", self._remark(asked, wanted))
+        for shelf in dropwhile(lambda shelf: after and shelf.name != name, shelves):
+            left = limit - len(found)
+            if not left:
+                return EventPage(found, f"{shelf.name}:", remark)
+            rows = self._shelf(asked, shelf, wanted, place, left + 1)
+            found += [StoredEvent.of(row) for row in rows[:left]]
+            if len(rows) > left:
+                return EventPage(found, _behind(shelf, found[-1]), remark)
+            place = ""
+        return EventPage(found, "", remark)
 
-    def _shelf(self, asked: EventFilter, place: ListPlace, limit: int) -> Sequence[Row]:
-        if place.shelf is Shelf.OPEN:
-            statuses = list(place.statuses)
-            return self._store.page("list_open", asked, limit=limit, statuses=statuses, before_seq=place.before_seq)
-        deletes_only = place.shelf is Shelf.DONE and self._searches_deletes_only(asked)
-        query = "list_done_deletes" if deletes_only else _LISTS[place.shelf]
-        return self._store.page(query, asked, limit=limit, before_at=place.before[0], before_id=place.before[1])
+    def _shelf(
+        self, asked: EventFilter, shelf: Shelf, wanted: Collection[Status], place: str, limit: int
+    ) -> Sequence[Row]:
+        named = begin(shelf, place)
+        if not shelf.ended:
+            named["statuses"] = [str(status) for status in wanted if status in shelf.states]
+        deletes_only = shelf.query == "list_done" and self._searches_deletes_only(asked)
+        return self._store.page("list_done_deletes" if deletes_only else shelf.query, asked, limit=limit, **named)
 
     def _searches_deletes_only(self, asked: EventFilter) -> bool:
         """An entity's done events without an index for them: a scan of all that was ever done."""
         return asked.entity_id is not None and not asked.ids and not self._store.finds_done_by_entity()
 
-    def _remark(self, asked: EventFilter, wanted: Sequence[ListPlace]) -> str:
-        if any(place.shelf is Shelf.DONE for place in wanted) and self._searches_deletes_only(asked):
+    def _remark(self, asked: EventFilter, wanted: Collection[Status]) -> str:
+        if Status.DONE in wanted and self._searches_deletes_only(asked):
             return (
                 "of the entity's done events only deletes were searched; `outbox migrate --by-entity` adds the index "
                 "for the others"

@@ -93,24 +93,19 @@ def _sparks(hours: Sequence[tuple[str, datetime, int]]) -> dict[str, list[int]]:
 
 
 def _group(row: Row, sample: Row, sparks: Mapping[str, list[int]]) -> FailureGroup:
-    return FailureGroup(
-        fingerprint=row["fingerprint"] or NONE,
-        error_reason=row["error_reason"],
-        error_code=row["error_code"],
-        failure_type=failure_type(row["error_reason"] or ""),
-        count=row["n"],
-        failed_again=row["failed_again"],
-        entity_types=sorted(row["entity_types"] or ()),
-        dead_reasons=sorted(row["dead_reasons"] or ()),
-        first_failed_at=row["first_failed_at"],
-        last_failed_at=row["last_failed_at"],
-        last_day=row["last_day"],
-        day_before=row["day_before"],
-        hours=sparks.get(row["fingerprint"], [0] * SPARK_HOURS),
-        sample_id=sample.get("id"),
-        sample_error=sample.get("error"),
-        last_replayed_at=sample.get("last_replayed_at"),
-    )
+    own = {
+        "fingerprint": row["fingerprint"] or NONE,
+        "failure_type": failure_type(row["error_reason"] or ""),
+        "count": row["n"],
+        "entity_types": sorted(row["entity_types"] or ()),
+        "dead_reasons": sorted(row["dead_reasons"] or ()),
+        "hours": sparks.get(row["fingerprint"], [0] * SPARK_HOURS),
+        "sample_id": sample.get("id"),
+        "sample_error": sample.get("error"),
+        "last_replayed_at": sample.get("last_replayed_at"),
+    }
+    names = FailureGroup.__dataclass_fields__.keys() & row.keys()
+    return FailureGroup(**{name: row[name] for name in names} | own)
 
 
 DONE_OUTCOMES: Final = frozenset({"done", "superseded", "missing"})

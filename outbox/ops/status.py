@@ -120,11 +120,6 @@ class QueueStatus:
     fanouts: FanoutSample = NO_FANOUTS
     unattached: Sequence[str] = ()  # tables, and columns, that the view reads and no attachment covers
 
-    @property
-    def servers(self) -> list[str]:
-        """What the living workers write to: one, unless they see it differently or something is being upgraded."""
-        return sorted({worker.server for worker in self.workers if worker.alive and worker.server})
-
     def as_json(self) -> dict[str, Any]:
         """Without a stream there is no word of it."""
         found = asdict(self)
@@ -298,6 +293,15 @@ def age(seconds: float) -> str:
     return f"{value:.1f}".removesuffix(".0") + f" {name}" if value < 10 else f"{value:.0f} {name}"
 
 
+def size(amount: int | None) -> str:
+    """12 B, 1.5 MB, 2 GB; not every role may know it."""
+    if amount is None:
+        return "an unknown amount"
+    units = ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"), (1, "B"))
+    unit, name = next(each for each in units if amount >= each[0] or each[0] == 1)
+    return f"{amount / unit:,.1f}".removesuffix(".0") + f" {name}"
+
+
 MINUTES: Final = 60
 RATE_MINUTES: Final = 5  # daemons add their counts every ten seconds: one minute alone would jump
 
@@ -365,7 +369,6 @@ def wait_until_caught_up(
     events: OpenEvents,
     timeout_seconds: float | None,
     *,
-    tell: Callable[[int], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Waited:
@@ -375,6 +378,5 @@ def wait_until_caught_up(
         waited = clock() - began
         if timeout_seconds is not None and waited >= timeout_seconds:
             return Waited(False, left, waited)
-        tell(left)
         sleep(CHECK_SECONDS if timeout_seconds is None else min(CHECK_SECONDS, max(timeout_seconds - waited, 0.01)))
     return Waited(True, 0, clock() - began)

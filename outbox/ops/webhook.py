@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from outbox.errors import ConfigProblem, ConfigurationError, NotFound
 from outbox.policy import inputs
 from outbox.policy.audit import Actor
-from outbox.policy.webhook import HookType, Posted, headers, message, url_key, verify
+from outbox.policy.webhook import HookType, Posted, headers, message, url_key
 
 Row = Mapping[str, Any]
 
@@ -93,11 +93,6 @@ class WebhookDesk:
         ok = answer.status is not None and 200 <= answer.status < 300
         error = answer.error or ("" if ok else f"answered {answer.status}")
         return Tried(ok, url_key(self.url), answer.status, error, time.monotonic() - began)
-
-
-def check_signature(secret: str, given: Mapping[str, str], body: bytes) -> str | None:
-    """None when the message is ours and fresh, else why not; what `outbox webhook verify` says."""
-    return verify(secret, given, body, time.time())
 
 
 def _row(row: Row) -> DeliveryRow:

@@ -62,45 +62,24 @@ class Comparison:
         types = tuple(kind for kind in known if entity_type in (None, kind))
         return ComparedTarget(name, index, types, self.sides.prepare(index))
 
-    def all_of(self, target: ComparedTarget, entity_type: str | None = None) -> None:
-        """Every entity, then every document. Documents of other types are left out when one is asked for."""
-        for kind in target.types:
-            self._walk_entities(target, kind)
-        self.walked = 0
-        self.sides.documents.refresh(target.index)
-        self._walk_documents(target, self.sides.documents.scan(target.index), entity_type)
-        self.doubts.drain()
-
     def entities_of(self, target: ComparedTarget, kind: str, low: str | None, high: str | None) -> None:
         """Those of one part. Its doubts are its own, and settled at its end."""
-        self._walk_entities(target, kind, low, high)
+        while ids := self.sides.source.keys(kind, low, PAGE, high):
+            self._compare(target, [Key(kind, id) for id in ids], orphans=False)
+            self._step("entities", len(ids), target)
+            low = ids[-1]
         self.doubts.drain()
 
     def documents_of(self, target: ComparedTarget, place: Mapping[str, Any], entity_type: str | None) -> None:
         """The orphans of one slice of the index."""
-        self._walk_documents(target, self.sides.documents.scan_slice(place), entity_type)
-        self.doubts.drain()
-
-    def _walk_entities(
-        self, target: ComparedTarget, kind: str, low: str | None = None, high: str | None = None
-    ) -> None:
-        for keys in self._pages(kind, low, high):
-            self._compare(target, keys, orphans=False)
-            self._step("entities", len(keys), target)
-
-    def _walk_documents(
-        self, target: ComparedTarget, pages: Iterator[Sequence[HeldDocument]], entity_type: str | None
-    ) -> None:
-        for page in pages:
+        for page in self.sides.documents.scan_slice(place):
             self._find_orphans(target, page, entity_type)
             self._step("documents", len(page), target)
+        self.doubts.drain()
 
-    def sample_of(
-        self, target: ComparedTarget, number: int, pivots: Callable[[str, int], Sequence[str]] = lambda *_: ()
-    ) -> None:
-        """A random sample of documents, and entities that follow `pivots`, keys from all over the table: so those that
-        the index lacks are met too. Statistics may be older than the rows, so at least half of the places are ids of
-        the index with one letter exchanged."""
+    def sample_of(self, target: ComparedTarget, number: int) -> None:
+        """A random sample of documents, and entities that follow ids of the index with one letter exchanged: so those
+        that the index lacks are met too."""
         drawn = self.sides.documents.sample(target.index, number, random.randrange(2**31))  # noqa: S311
         keys = list(dict.fromkeys(key for held in drawn if (key := self._key_of(target, held)) is not None))
         met = set(keys)
@@ -109,19 +88,12 @@ class Comparison:
             self._step("sample", len(keys[start : start + PAGE]), target)
         for kind in target.types:
             ids = [key.entity_id for key in keys if key.entity_type == kind]
-            places = max(1, number // SUCCESSORS // len(target.types))
-            known = pivots(kind, (places + 1) // 2)
-            for pivot in (*known, *_pivots(ids, max(1, places - len(known)))):
+            for pivot in _pivots(ids, max(1, number // SUCCESSORS // len(target.types))):
                 following = {Key(kind, id) for id in self.sides.source.keys(kind, pivot, SUCCESSORS)} - met
                 met |= following
                 self._compare(target, list(following))
                 self._step("sample", len(following), target)
         self.doubts.drain()
-
-    def _pages(self, kind: str, after: str | None = None, until: str | None = None) -> Iterator[list[Key]]:
-        while ids := self.sides.source.keys(kind, after, PAGE, until):
-            yield [Key(kind, id) for id in ids]
-            after = ids[-1]
 
     # One page
 
@@ -187,16 +159,13 @@ class Comparison:
         mark = self.sides.on_the_way
         if mark is None:
             return True
-        passed = mark.passed(self._waiting)
+        passed = mark.passed()
         if mark.unknown:
             self.report.note(mark.unknown)
         if passed:
             return True
         self.report.note(f"{mark.late}; what may still change was not judged")
         return False
-
-    def _waiting(self, remark: str) -> None:
-        self.on_progress(Progress("Kafka", self.walked, self.walked, self.report.drift, remark))
 
     def _step(self, phase: str, n: int, target: ComparedTarget) -> None:
         self.walked += n

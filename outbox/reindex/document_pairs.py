@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -24,7 +24,7 @@ class EventsOnTheWay(Protocol):
     late: str  # why the last waiting was in vain
     unknown: str  # why some of them were not waited for
 
-    def passed(self, tell: Callable[[str], None]) -> bool:
+    def passed(self) -> bool:
         """Waits until all that is committed now is answered by the index, or a row. False: not in time."""
         ...
 

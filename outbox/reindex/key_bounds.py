@@ -45,23 +45,17 @@ class KeyBounds(TopicStore, topic="rebuild_parts"):
         """How many entities of a type there are, as the planner sees it."""
         return self._scanned(entity_type).rows if in_view else 0
 
-    def known(self, entity_type: str, *, in_view: bool) -> Sequence[str]:
-        """What statistics tell, without a pass over the keys."""
+    def keys(self, entity_type: str, parts: int, *, in_view: bool) -> Sequence[str]:
+        """In their order, about equally far apart: those that statistics know, else a sample; none where nothing is
+        known: then there is one part."""
         if not in_view:
             query = sql.SQL(self._sql["event_histogram"]).format(entity_id_type=sql.SQL(self._events.id_type))
             return self._keys(query, {"most": MOST_KEYS})
-        scanned = self._scanned(entity_type)
-        if not scanned.table or scanned.rows <= ONE_SAMPLE_ROWS:
-            return ()
-        named = {"schema": scanned.schema, "table": scanned.table, "column": scanned.column, "most": MOST_KEYS}
-        return self._keys(self._view.shape().query(self._sql["histogram"]), named)
-
-    def keys(self, entity_type: str, parts: int, *, in_view: bool) -> Sequence[str]:
-        """In their order, about equally far apart; none where nothing is known: then there is one part."""
-        found = self.known(entity_type, in_view=in_view)
-        if not in_view or len(found) >= min(parts, FEW_KEYS):
-            return found
-        return self._sample(entity_type, parts, self._scanned(entity_type).rows)
+        scanned, found = self._scanned(entity_type), list[str]()
+        if scanned.table and scanned.rows > ONE_SAMPLE_ROWS:
+            named = {"schema": scanned.schema, "table": scanned.table, "column": scanned.column, "most": MOST_KEYS}
+            found = self._keys(self._view.shape().query(self._sql["histogram"]), named)
+        return found if len(found) >= min(parts, FEW_KEYS) else self._sample(entity_type, parts, scanned.rows)
 
     def _sample(self, entity_type: str, parts: int, estimate: int) -> Sequence[str]:
         """One that takes too long is left: then there is one part, which is slower and as right."""

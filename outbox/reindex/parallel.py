@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from outbox.errors import OutboxError, UsageError
 from outbox.reindex.parts import (
     MOST_PROCESSES,
-    WORTH_IT,
     PartsProgress,
     Work,
     cut,
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "local"
 ENGINES: Final = (LOCAL, "spark")
-FEW_LEFT: Final = "parts left: {}, for as many processes; to copy by more, start anew (cancel a rebuild first)"
-ONE_PART: Final = (
-    "about {:,} documents of {} are one part, for one process: neither statistics nor a pass of two minutes gave keys"
-    " to cut them at. An id that is a column of a table, not an expression, has them after `analyze` of that table"
-)
 
 
 class PartsStuck(OutboxError):
@@ -93,7 +87,6 @@ class Parallel:
     in_view: Callable[[str], bool]
     cores: Callable[[], int]
     spread: Spread = field(default_factory=Spread)
-    say: Callable[[str], None] = lambda _: None
 
     def at_once(self, documents: int, rate: float) -> int:
         return processes(self.spread.processes, self.cores(), documents, rate)
@@ -102,9 +95,6 @@ class Parallel:
         """How many documents the planner expects, where counting them takes too long."""
         space = self.space()
         return sum(space.estimate(each, in_view=self.in_view(each)) for each in types)
-
-    def worth_it(self, documents: int, rate: float) -> bool:
-        return self.spread.engine != LOCAL or self.at_once(documents, rate) > 1
 
     def copy(
         self,
@@ -119,8 +109,6 @@ class Parallel:
         at_once, table = self.at_once(documents, rate), self.table_of(work)
         if not table.exist():
             table.plan(list(planned(self.ranges(types, at_once))))
-        elif (left := table.progress().open) < at_once:
-            self.say(FEW_LEFT.format(left))
         self.run(work, PartJob(work.kind.value, work.id, rate, at_once, by), on_progress)
 
     def ranges(self, types: Sequence[str], at_once: int) -> dict[str, list[tuple[str | None, str | None]]]:
@@ -134,8 +122,6 @@ class Parallel:
             documents = space.estimate(entity_type, in_view=viewed)
             parts = number_of_parts(documents, at_once)
             keys = space.keys(entity_type, parts, in_view=viewed) if parts > 1 or not viewed else ()
-            if not keys and documents >= WORTH_IT:
-                self.say(ONE_PART.format(documents, entity_type))
             found[entity_type] = cut(keys, parts if viewed else max(1, len(keys)))
         return found
 

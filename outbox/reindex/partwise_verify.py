@@ -6,9 +6,9 @@ record in the table of parts. A part that was killed is compared again from its 
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ from outbox.reindex.pacing import JobPace
 from outbox.reindex.parallel import Parallel, PartJob
 from outbox.reindex.part_work import PartLost, PartStopped
 from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, planned
-from outbox.reindex.verify import VerifyOptions
+from outbox.reindex.verify import Enough, VerifyOptions
 
 if TYPE_CHECKING:
     from outbox.reindex.part_table import PostgresParts
@@ -47,15 +47,10 @@ class PartwiseVerify:
     parallel: Parallel
     replica: bool
 
-    def pivots(self, entity_type: str, number: int) -> Sequence[str]:
-        """Keys from all over a type, for a sample: those that statistics know."""
-        known = self.parallel.space().known(entity_type, in_view=self.parallel.in_view(entity_type))
-        return random.sample(list(known), min(number, len(known)))
-
     def run(self, id: int, wish: VerifyOptions, comparing: Comparison, targets: Sequence[ComparedTarget]) -> None:
         """Entities first, so that what they miss is known before the index is read for what is too much."""
         work, at_once = Work(WorkKind.VERIFICATION, id), self.parallel.at_once(_documents(targets), wish.rate)
-        options = {"entity_type": wish.entity_type, "keep": wish.keep, "replica": self.replica}
+        options = {"entity_type": wish.entity_type, "keep": wish.keep, "enough": wish.enough, "replica": self.replica}
         job = PartJob(work.kind.value, id, wish.rate, at_once, wish.by, options)
         adding = _Adding(self.parallel, work, comparing, _documents(targets))
         try:
@@ -86,7 +81,7 @@ class PartwiseVerify:
         table, follow = self.parallel.table_of(work), adding.following("documents")
         for target in targets:
             sides.documents.refresh(target.index)
-            slices = sides.documents.open_slices(target.index, at_once * SLICES_PER_PROCESS)
+            slices = sides.documents.open_slices(target.index, at_once * SLICES_PER_PROCESS if at_once > 1 else 1)
             try:
                 first, place = 1 + table.progress().parts, _place(target, sides)
                 table.plan(
@@ -143,6 +138,7 @@ class PartCompare:
     pace: JobPace
     entity_type: str | None
     keep: int
+    enough: bool
     stopped: Callable[[], bool]
     _next: float = 0.0
 
@@ -157,16 +153,19 @@ class PartCompare:
         def keep(finding: DriftFinding) -> None:
             if finding.kind in DRIFT and len(kept[finding.failed]) < self.keep:
                 kept[finding.failed].append(finding)
+            elif finding.kind in DRIFT and self.enough and not finding.failed:
+                raise Enough
 
         def progress(now: Progress) -> None:
             self._count(part, now)
 
         comparing = Comparison(sides, self.pace, report, progress, keep)
         comparing.doubts.rest = self._rest
-        if part.entity_type is None:
-            comparing.documents_of(target, place["slice"], self.entity_type)
-        else:
-            comparing.entities_of(target, part.entity_type, part.low, part.high)
+        with suppress(Enough):
+            if part.entity_type is None:
+                comparing.documents_of(target, place["slice"], self.entity_type)
+            else:
+                comparing.entities_of(target, part.entity_type, part.low, part.high)
         record = RESULTS.dump_python(PartResult(report, kept[False] + kept[True]), mode="json")
         if not self.parts.counts(part, comparing.walked, report.drift) or not self.parts.finish(part, record):
             raise PartLost

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from outbox.daemon.reclaimer import pid_alive
 from outbox.errors import Conflict, OutboxError
 from outbox.policy.drift import DRIFT, DriftFinding
 from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep
@@ -315,16 +316,6 @@ def dead_owner(owner: str | None) -> str | None:
     """The owner, if it was a process of this host that is gone: a killed rebuild goes on at once."""
     host, _, rest = (owner or "").partition(":")
     pid = rest.partition(":")[0]
-    if host != socket.gethostname() or not pid.isdigit() or _alive(int(pid)):
+    if host != socket.gethostname() or not pid.isdigit() or pid_alive(int(pid)):
         return None
     return owner
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -83,7 +83,7 @@ class Repair:
                     raise Enough
                 findings.append(finding)
 
-        verification = self.verify.run(replace(wish, keep=limit + 1), on_progress, keep)
+        verification = self.verify.run(replace(wish, keep=limit + 1, enough=True), on_progress, keep)
         return RepairPlan(verification, findings, verification.report.failed, cut=verification.cut)
 
     def write(

@@ -39,6 +39,7 @@ class VerifyOptions:
     by: str = ""
     rebuild: int | None = None
     keep: int = 0  # of the findings of each part, where whoever asks wants more than the first hundred of each kind
+    enough: bool = False  # a part ends when it has found so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Verify:
     sides: Callable[[], DocumentPairs]
     log: PostgresVerifications
     targets: Sequence[str]
-    in_parts: PartwiseVerify | None = None
+    in_parts: PartwiseVerify
 
     def run(
         self,
@@ -120,15 +121,11 @@ class Verify:
         return False
 
     def _compare(self, comparing: Comparison, targets: Sequence[ComparedTarget], wish: VerifyOptions, id: int) -> None:
-        parts = self.in_parts
-        if wish.sample is not None:
-            for target in targets:
-                comparing.sample_of(target, wish.sample, pivots=parts.pivots if parts else lambda *_: ())
-        elif parts is not None and parts.parallel.worth_it(sum(target.estimate for target in targets), wish.rate):
-            parts.run(id, wish, comparing, targets)
-        else:
-            for target in targets:
-                comparing.all_of(target, wish.entity_type)
+        if wish.sample is None:
+            self.in_parts.run(id, wish, comparing, targets)
+            return
+        for target in targets:
+            comparing.sample_of(target, wish.sample)
 
 
 @dataclass(slots=True)

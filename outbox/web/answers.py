@@ -18,8 +18,9 @@ import orjson
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
-from outbox import facts, ports
+from outbox import ports
 from outbox.ops import audit, failures, status, stored_event, webhook
+from outbox.ops.replay.plan import Plan as ReplayPlan
 from outbox.ops.stored_event import StoredEvent, failure_type
 from outbox.policy import replay
 
@@ -76,14 +77,13 @@ def shape(
     about: str | None = None,
     /,
     *,
-    only: Collection[str] = (),
     without: Collection[str] = (),
     **changed: Any,
 ) -> Any:
-    """A model with the fields of `source`, all or some. `changed` gives types of its own, and fields that `source` has
+    """A model with the fields of `source`. `changed` gives types of its own, and fields that `source` has
     not. Where nothing is changed the dataclass itself is the shape."""
     types = get_type_hints(source)
-    return model(name, about, **{field: types[field] for field in only or types if field not in without} | changed)
+    return model(name, about, **{field: types[field] for field in types if field not in without} | changed)
 
 
 # What people did
@@ -115,28 +115,6 @@ Event = shape(
     failure_type=str | None,
     trace_id=str | None,
 )
-Attempt = model(
-    "Attempt",
-    "A failed attempt whose cause was this event.",
-    attempt=int,
-    replay=int,
-    at=datetime,
-    worker=str | None,
-    reason=str | None,
-    code=str | None,
-    error=str | None,
-    detail=(Any, None),
-)
-OwnAct = shape(
-    "OwnAct",
-    audit.AuditRow,
-    "What a person did with this event.",
-    only=("at", "action", "actor", "source", "reason", "batch_id"),
-)
-_RELATED = (
-    "id", "status", "op", "event_version", "attempts", "error_reason", "created_at", "failed_at", "processed_at",
-)  # fmt: skip
-Related = shape("Related", stored_event.StoredEvent, "Another event of the same entity.", only=_RELATED)
 EventDetail = model(
     "EventDetail",
     "An event with all that is recorded about it.",
@@ -147,9 +125,9 @@ EventDetail = model(
     payload_bytes=int | None,
     payload_shown=(bool, "False where the role is too low, or the payload is over a megabyte."),
     error_detail=(Any, "The cause chain, redacted."),
-    attempts_log=list[Attempt],
-    acts=list[OwnAct],
-    related=list[Related],
+    attempts_log=list[dict[str, Any]],
+    acts=list[dict[str, Any]],
+    related=list[dict[str, Any]],
 )
 EntityState = model(
     "EntityState",
@@ -167,17 +145,6 @@ EventList = model(
 
 # Failed events
 
-_PREVIEWED = (
-    "id", "entity_type", "entity_id", "op", "event_version", "status", "attempts", "replay_count", "error_reason",
-    "error_code", "error", "error_fingerprint", "dead_reason", "failed_at", "created_at", "last_replayed_at",
-)  # fmt: skip
-FailedEvent = shape(
-    "FailedEvent",
-    stored_event.StoredEvent,
-    "A failed event as the preview shows it.",
-    only=_PREVIEWED,
-    trace_id=str | None,
-)
 FailedStats = shape("FailedStats", failures.FailedStats)
 Stats = shape(
     "Stats",
@@ -188,34 +155,19 @@ Stats = shape(
 Preview = model(
     "Preview",
     "What a replay with this filter would take, in its order. No side effect.",
-    events=list[FailedEvent],
+    events=list[dict[str, Any]],
     page=int,
     page_size=int,
     matched=(int, "How many match; at most 10,000 are counted."),
     matched_capped=(bool, "There are more than were counted: read `10,000+`."),
 )
-_SAMPLE = (
-    "id", "entity_type", "entity_id", "event_version", "error_reason", "error_fingerprint", "error", "failed_at",
-    "status",
-)  # fmt: skip
-Sample = shape("Sample", stored_event.StoredEvent, only=_SAMPLE)
-Plan = model(
+Plan = shape(
     "Plan",
+    ReplayPlan,
     "A dry run: what a replay would do. Nothing was changed.",
+    without=("id", "created_at", "ids"),
     dry_run=bool,
-    filter=dict[str, Any],
-    matched=int,
     matched_capped=bool,
-    total=(int, "How many would move, within the limit."),
-    by_entity_type=dict[str, int],
-    by_error_reason=dict[str, int],
-    by_fingerprint=dict[str, int],
-    skipped=(dict[str, int], "Given ids that would not move, by their state."),
-    oldest=datetime | None,
-    newest=datetime | None,
-    sample=list[Sample],
-    superseded=(int | None, "Of the compared, how many Elasticsearch holds in a newer version."),
-    compared=int,
 )
 GroupList = model("GroupList", groups=list[failures.FailureGroup])
 
@@ -229,20 +181,8 @@ Replay = shape(
     status=(str, "queued, dispatching, following; then settled, failed, timeout or cancelled."),
     webhook_host=(str | None, "Its own webhook's host; the rest of an address is often a secret."),
 )
-ReplayItem = model(
-    "ReplayItem",
-    event_id=UUID,
-    state=str,
-    skip_reason=str | None,
-    outcome=str | None,
-    status=str | None,
-    entity_type=str | None,
-    entity_id=str | None,
-    error_reason=str | None,
-    error=str | None,
-)
 ReplayDetail = model(
-    "ReplayDetail", base=Replay, items=(list[ReplayItem], "Events that did not simply become done, 500 at most.")
+    "ReplayDetail", base=Replay, items=(list[dict[str, Any]], "Events that did not simply become done, 500 at most.")
 )
 ReplayList = model("ReplayList", replays=list[Replay], next_cursor=str | None)
 
@@ -261,30 +201,16 @@ StreamPartition = shape(
     lag=(int, "Records that are to be read."),
     gone=(bool, "What is to be read next is no longer there: a gap."),
 )
-Stream = model(
-    "Stream",
-    "Kafka, where it is the source.",
-    topic=str,
-    group=str,
-    lag=(int, "Records that are to be read, over all partitions."),
-    partitions=list[StreamPartition],
-    error=(str, "Why Kafka does not answer: then there are no partitions. Empty: it does."),
-    slot=(facts.SlotSample | None, "Null where producers do not write to the event log of this database."),
-)
-Ops = model(
+Stream = shape("Stream", status.StreamStatus, "Kafka, where it is the source.", partitions=list[StreamPartition])
+Ops = shape(
     "Ops",
+    status.QueueStatus,
     "How it is now.",
-    sentence=str,
-    queue=status.Queue,
-    failed_by_reason=dict[str, int],
+    without=("schema",),
     by_entity_type=list[TypeCounts],
     recent_failures=list[Event],
     recent_audit=AuditList,
-    workers=list[status.WorkerSeen],
     pauses=list[Pause],
-    fanouts=(facts.FanoutSample, "Changes whose documents are being found, page by page."),
-    unattached=(list[str], "Tables, and columns, that the view reads and no attachment covers."),
     stream=(Stream | None, "Null where the source is the table."),
-    sampled_at=datetime,
     stale=(str | None, "Why this is an old reading, if it is."),
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from outbox.policy.lossless import Members, Number, compact, same, scalar
+from outbox.policy.lossless import Members, compact, same, scalar
 
 MOST_ROWS: Final = 500
 LONGEST_VALUE: Final = 400
@@ -108,40 +108,21 @@ def _shown(value: Any) -> str | None:
 INDENT: Final = "  "
 
 
-class SourceLine(NamedTuple):
-    """One line of a document as it is shown: what stands left of the value, the value, and which path it has."""
-
-    indent: str
-    key: str
-    text: str
-    kind: str
-    path: str
-
-
-def lines(value: Any, path: str = "", indent: str = "", key: str = "", tail: str = "") -> Iterator[SourceLine]:
+def lines(value: Any, indent: str = "", key: str = "", tail: str = "") -> Iterator[str]:
     """The document pretty-printed, a line at a time, so that a page may stop early."""
     if isinstance(value, Members | list) and value:
-        members = isinstance(value, Members)
-        yield SourceLine(indent, key, "{" if members else "[", "bracket", path)
-        inner = list(value) if isinstance(value, Members) else [(str(n), item) for n, item in enumerate(value)]
-        for position, (name, item) in enumerate(inner):
-            comma = "," if position < len(inner) - 1 else ""
-            label = f"{scalar(name)}: " if members else ""
-            yield from lines(item, joined(path, name, member=members), indent + INDENT, label, comma)
-        yield SourceLine(indent, "", ("}" if members else "]") + tail, "bracket", path)
+        opens, closes = "{}" if isinstance(value, Members) else "[]"
+        yield f"{indent}{key}{opens}"
+        pairs = value if isinstance(value, Members) else [(None, item) for item in value]
+        inner = [("" if name is None else f"{scalar(name)}: ", item) for name, item in pairs]
+        for position, (label, item) in enumerate(inner, 1):
+            yield from lines(item, indent + INDENT, label, "," if position < len(inner) else "")
+        yield f"{indent}{closes}{tail}"
     else:
-        yield SourceLine(indent, key, compact(value) + tail, kind_of(value), path)
+        yield f"{indent}{key}{compact(value)}{tail}"
 
 
 def joined(path: str, name: str, *, member: bool) -> str:
     if not member:
         return f"{path}[{name}]"
     return f"{path}.{name}" if path else name
-
-
-def kind_of(value: Any) -> str:
-    if isinstance(value, Number):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "bracket" if isinstance(value, Members | list) else "word"

@@ -223,6 +223,13 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Paged(Strict):
+    """Which page of a list."""
+
+    limit: int = Field(50, ge=1, le=500, description="Most rows on the page.")
+    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
+
+
 def _asked(kind: type[EventFilter | AuditFilter], name: str, **limits: Any) -> Any:
     """A parameter, described as the filter describes its field."""
     (text,) = (each.metadata["text"] for each in fields(kind) if each.name == name)

@@ -37,7 +37,7 @@ RUNBOOK: Final[dict[str, Advice]] = {
     "es_rejected_document": Advice(
         "The search server refuses this document as it is: a value does not fit the mapping, or a limit is exceeded.",
         (
-            "The field at fault is marked in the payload and in the difference.",
+            "The field at fault is marked in the difference.",
             "Fix the mapping, or the data at its source. A newer event of the entity may have superseded this one.",
             "Replay the group when the cause is gone, or discard the event with a reason.",
         ),

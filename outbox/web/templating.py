@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from outbox import __version__
-from outbox.ops.status import age
+from outbox.ops.status import age, size
 from outbox.policy.outcome import Code
 from outbox.telemetry.redaction import escape_for_json
 
@@ -67,17 +67,6 @@ def rate(per_second: float | None) -> str:
     if per_second < 1:
         return f"{per_second * 60:.1f} /min" if per_second * 60 < 10 else f"{per_second * 60:.0f} /min"
     return f"{per_second:.1f} /s" if per_second < 10 else f"{per_second:,.0f} /s"
-
-
-def size(bytes_: int | None) -> str:
-    if bytes_ is None:
-        return "-"
-    value = float(bytes_)
-    for unit in ("B", "KB", "MB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GB"
 
 
 def plural(number: float, one: str, many: str = "") -> str:
@@ -232,6 +221,7 @@ def _environment() -> Environment:
         query_with=query,
         link=link,
         plural=plural,
+        spark=spark,
         version=__version__,
         static=_static_version(),
         error_codes=[str(code) for code in Code],

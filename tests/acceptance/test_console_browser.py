@@ -97,7 +97,7 @@ def test_a_person_finds_a_group_replays_three_and_accounts_for_it(
     groups.first.get_by_role("link", name="es_rejected_document").click()
     expect(page.get_by_role("heading", name="Failed events")).to_be_visible()
     page.locator("tbody th a").first.click()
-    expect(page.locator(".json .offending")).to_contain_text('"')
+    expect(page.locator(".diff .offending")).to_contain_text('"')
     expect(page.locator(".json")).not_to_contain_text("someone@example")
 
     # Preview over two pages without duplicates; two chosen on the first, one on the second.

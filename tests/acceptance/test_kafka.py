@@ -105,7 +105,8 @@ def test_what_waits_shows_everywhere_and_a_stopped_worker_leaves_the_group(groun
     assert len(ground.documents()) == 50
     ground.finish(daemon)
     shown = outbox("status", **environment).out
-    assert f"reading topic {ground.topic} as group {ground.group}" in shown
+    assert ground.topic in shown
+    assert ground.group in shown
     findings = {f["name"]: f for f in outbox("doctor", "--json", **environment).json["findings"]}
     assert findings["kafka"]["verdict"] == "ok", findings
     away = outbox("doctor", "--json", **environment | {"KAFKA_TOPIC": "no-such-topic"}).json["findings"]

@@ -162,6 +162,8 @@ def test_a_dry_run_says_what_is_superseded_in_elasticsearch(
     assert made["by_error_reason"] == {"es_rejected_document": 3}
     assert made["by_fingerprint"] == {"00ff00ff00ff00ff": 3}
     assert len(made["sample"]) == 3
+    chosen = outbox("replay", "--dry-run", "--json", "--id", made["sample"][0]["id"]).json
+    assert (chosen["total"], chosen["by_entity_type"]) == (1, {"block": 1})
     away = outbox("replay", "--dry-run", ELASTIC_URL="http://127.0.0.1:1")
     assert away.code == 0
     assert "the search server does not answer" in away.out

@@ -537,17 +537,3 @@ def test_unknown_documents_hide_no_orphan_from_a_plan_of_repairs(world: JoinedWo
     together = desk.repair.plan(VerifyOptions(rate=0), 7)
     assert together.by_kind == alone.by_kind == {"missing": 0, "stale": 0, "orphaned": 5, "different": 0}
     assert together.verification.report.counts[Kind.UNKNOWN] == 100
-
-
-def test_a_sample_meets_what_the_index_lacks_by_the_keys_that_statistics_know(
-    world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(key_bounds, "ONE_SAMPLE_ROWS", 100)
-    world.add(2_000)
-    world.connection.execute("analyze articles")
-    world.es.index(index=world.index, id="article:1", document={})
-    world.es.indices.refresh(index=world.index)
-    report = world.reindexing().verify.run(VerifyOptions(rate=0, sample=100)).report
-    # 13 keys of the statistics and the four after each; nothing follows the highest one, which may be drawn. The ids
-    # of the index lead to the first dozen only.
-    assert report.counts[Kind.MISSING] >= 12 * 4

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from outbox.errors import DatabaseDown
-from outbox.ops.status import QueueStatus, age
+from outbox.ops.status import QueueStatus, age, size
 from outbox.policy.replica import ReplicaFacts
 from outbox.ports import Finding, Level, Pooled
 
@@ -60,8 +60,8 @@ def server(store: PostgresDoctor, wanted: DoctorSettings) -> Iterator[Finding]:
 def speed(store: PostgresDoctor) -> Iterator[Finding]:
     """What of the server costs throughput, each by what is there: a small outbox needs nothing of it."""
     about = store.speed()
-    buffers, size = about["shared_buffers"], about["bytes"]
-    summary = f"shared_buffers {_megabytes(buffers)}, max_wal_size {about['max_wal_size']}; outbox {_megabytes(size)}"
+    buffers, outbox = size(about["shared_buffers"]), size(about["bytes"])
+    summary = f"shared_buffers {buffers}, max_wal_size {about['max_wal_size']}; outbox {outbox}"
     slow = list(_slow(about, summary))
     yield from slow or [Finding("server_speed", Level.OK, summary)]
 
@@ -78,10 +78,6 @@ def _slow(about: Row, summary: str) -> Iterator[Finding]:
         detail = f"about {min(share, 1):.0%} of the WAL are whole pages, written once more after each checkpoint"
         remedy = f"`alter system set max_wal_size = '8GB'` (now {about['max_wal_size']}), as the disk allows; reload."
         yield Finding("server_speed", Level.WARN, detail, remedy)
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 2**20:,.0f} MB"
 
 
 def replica(read: Callable[[], ReplicaFacts]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from outbox.ops.status import size
 from outbox.ports import EventLogFacts, Finding, Level, SlotFacts
 
 LOG: Final = "event_log"
@@ -80,15 +81,15 @@ def _slot(facts: EventLogFacts, name: str) -> Iterator[Finding]:
         return
     yield from _lost(slot, name)
     if not slot.active:
-        detail = f"slot {name} is not in use; the server keeps {_size(slot.kept_bytes)} for it"
+        detail = f"slot {name} is not in use; the server keeps {size(slot.kept_bytes)} for it"
         remedy = "Start the connector (`outbox kafka connector --check URL` tells why it stopped), or drop the slot."
         yield Finding(SLOT, Level.BAD if facts.on else Level.WARN, detail, remedy)
     elif slot.kept_bytes is not None and slot.kept_bytes > MUCH_KEPT_BYTES:
-        detail = f"slot {name} is {_size(slot.unread_bytes)} behind; the server keeps {_size(slot.kept_bytes)} for it"
+        detail = f"slot {name} is {size(slot.unread_bytes)} behind; the server keeps {size(slot.kept_bytes)} for it"
         remedy = "Check the connector, its heartbeat, and long transactions (pg_stat_activity, backend_xid)."
         yield Finding(SLOT, Level.WARN, detail, remedy)
     else:
-        yield Finding(SLOT, Level.OK, f"slot {name} is in use, {_size(slot.unread_bytes)} behind")
+        yield Finding(SLOT, Level.OK, f"slot {name} is in use, {size(slot.unread_bytes)} behind")
     if facts.most_kept_bytes is None:
         detail = "max_slot_wal_keep_size has no limit: a connector that stays down fills the disk of PostgreSQL"
         yield Finding(SLOT, Level.WARN, detail, f"Set what the disk can hold: {LIMIT};")
@@ -108,9 +109,3 @@ def _lost(slot: SlotFacts, name: str) -> Iterator[Finding]:
     elif slot.wal_status == "unreserved":
         detail = f"slot {name} will be lost at the next checkpoint: it is beyond max_slot_wal_keep_size"
         yield Finding(SLOT, Level.BAD, detail, "Start the connector now, or raise max_slot_wal_keep_size.")
-
-
-def _size(size: int | None) -> str:
-    if size is None:
-        return "an unknown amount"
-    return f"{size / (1 << 30):.1f} GB" if size >= 1 << 30 else f"{size / (1 << 20):.1f} MB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
@@ -89,9 +89,9 @@ class Planner:
             rows,
             matched=len(found),
             total=len(rows),
-            by_entity_type=Counter(row["entity_type"] for row in rows),
-            by_error_reason=Counter(row["error_reason"] or NONE for row in rows),
-            by_fingerprint=Counter(row["error_fingerprint"] or NONE for row in rows),
+            by_entity_type=dict(Counter(row["entity_type"] for row in rows)),
+            by_error_reason=dict(Counter(row["error_reason"] or NONE for row in rows)),
+            by_fingerprint=dict(Counter(row["error_fingerprint"] or NONE for row in rows)),
             skipped={state: n for state, n in skipped.items() if n},
             oldest=min(times, default=None),
             newest=max(times, default=None),
@@ -125,19 +125,8 @@ def _by(counts: Sequence[Row], level: int, name: str) -> dict[str, int]:
 
 def written(plan: Plan) -> str:
     """A plan as a file."""
-    about = {
-        "format": FORMAT,
-        "id": str(plan.id),
-        "created_at": plan.created_at.isoformat(),
-        "filter": dict(plan.filter),
-        "total": plan.total,
-        "by_entity_type": dict(plan.by_entity_type),
-        "by_error_reason": dict(plan.by_error_reason),
-        "by_fingerprint": dict(plan.by_fingerprint),
-        "superseded": plan.superseded,
-        "ids": [str(id) for id in plan.ids],
-    }
-    return json.dumps(about, indent=2) + "\n"
+    about = {name: value for name, value in asdict(plan).items() if name != "sample"}
+    return json.dumps({"format": FORMAT, **about}, indent=2, default=str) + "\n"
 
 
 def read(text: str) -> tuple[str, EventFilter, tuple[UUID, ...]]:

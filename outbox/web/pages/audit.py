@@ -27,6 +27,7 @@ from outbox.web.routing import (
     At,
     AuditQuery,
     Endpoint,
+    Paged,
     Who,
     actor_of,
     audit_filter_of,
@@ -39,9 +40,8 @@ from outbox.web.templating import link, render, said_by
 MEDIA_TYPES: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json", "ndjson": "application/x-ndjson"}
 
 
-class AuditListQuery(AuditQuery):
-    limit: int = Field(50, ge=1, le=500, description="Most rows on the page.")
-    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
+class AuditListQuery(AuditQuery, Paged):
+    """The filter, and which page."""
 
 
 class ExportQuery(AuditQuery):

@@ -18,10 +18,11 @@ from outbox.ops.stored_event import StoredEvent
 from outbox.policy import inputs as read
 from outbox.policy import lossless
 from outbox.policy.event import REFRESH
+from outbox.policy.lossless import Members
 from outbox.policy.redact import causes
 from outbox.web import routing
 from outbox.web.auth import Role
-from outbox.web.difference import compare, is_offending, offending_fields
+from outbox.web.difference import compare, offending_fields
 from outbox.web.difference import lines as lines_of
 from outbox.web.routing import ADMIN, HOME, VIEWER, Endpoint
 from outbox.web.runbook import advice
@@ -62,7 +63,7 @@ def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) 
 def _document(request: Request, detail: EventDetail, unmasked: bytes | None) -> dict[str, Any]:
     """What a viewer may not see is not even asked for."""
     if not routing.person(request).may_act:
-        return {"current": None, "difference": None, "lines": [], "lines_cut": False, "offending_paths": frozenset()}
+        return {"current": None, "difference": None, "lines": [], "lines_cut": False}
     fields = offending_fields(f"{detail.event.error or ''} {(detail.error_detail or b'').decode('utf-8', 'replace')}")
     payloads = routing.services(request).payloads
     open_ = unmasked is not None
@@ -70,12 +71,12 @@ def _document(request: Request, detail: EventDetail, unmasked: bytes | None) -> 
     payload, theirs = _read(unmasked if open_ else detail.payload), _read(current.source)
     lines = list(islice(lines_of(payload), MOST_LINES + 1)) if payload is not None else []
     hidden = () if open_ else tuple(request.app.state.settings.redact_fields)
+    there = Members() if theirs is None else theirs
     return {
         "current": current,
-        "difference": None if None in (payload, theirs) else compare(payload, theirs, fields, hidden),
+        "difference": None if payload is None else compare(payload, there, fields, hidden),
         "lines": lines[:MOST_LINES],
         "lines_cut": len(lines) > MOST_LINES,
-        "offending_paths": frozenset(line.path for line in lines if line.path and is_offending(line.path, fields)),
     }
 
 

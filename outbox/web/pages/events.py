@@ -34,6 +34,7 @@ from outbox.web.routing import (
     At,
     Endpoint,
     EventIdsQuery,
+    Paged,
     Strict,
     Who,
     actor_of,
@@ -47,12 +48,10 @@ from outbox.web.templating import render
 LONGEST_WAIT: Final = 10.0  # less than proxies wait for an answer, which is a minute at most of them
 
 
-class EventListQuery(EventIdsQuery):
+class EventListQuery(EventIdsQuery, Paged):
     """The filter, and which page."""
 
     status: list[Status] = Field(default_factory=list, max_length=5, description="States; open and failed if none.")
-    limit: int = Field(50, ge=1, le=500, description="Most events on the page.")
-    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
 
 
 def list_events(asked: Annotated[EventListQuery, Query()], at: At) -> Response:
@@ -156,16 +155,12 @@ def replay_event(id: UUID, act: Act, at: At, who: Who, request: Request) -> Resp
 
 def discard_event(id: UUID, act: Act, at: At, who: Who) -> Response:
     """Discard one pending or failed event. The row is kept; 409 with its state for any other."""
-    return answer(discard(at, id, who, act))
-
-
-def discard(at: Services, id: UUID, who: Person, act: Act) -> Any:
     try:
         done = at.discards.discard(id, actor_of(who, act), act.reason)
     except Conflict as wrong:
         raise _conflict(at.browse.show(id).event.status, wrong.message) from wrong
     at.status.forget()
-    return done
+    return answer(done)
 
 
 def _conflict(state: str, detail: str) -> RefusedRequest:

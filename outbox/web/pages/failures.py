@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -32,6 +33,7 @@ from outbox.web.routing import (
     Endpoint,
     EventIdsQuery,
     EventQuery,
+    Paged,
     Who,
     actor_of,
     capped,
@@ -44,9 +46,8 @@ from outbox.web.templating import render
 PAGE_SIZE = 50
 
 
-class FailedListQuery(EventIdsQuery):
-    limit: int = Field(50, ge=1, le=500, description="Most events on the page.")
-    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
+class FailedListQuery(EventIdsQuery, Paged):
+    """The filter, and which page."""
 
 
 class GroupQuery(EventQuery):
@@ -126,12 +127,9 @@ def replay(body: ReplayBody, at: At, who: Who, request: Request) -> Response:
 
 
 def planned(plan: Plan) -> dict[str, Any]:
-    shown = (
-        "filter", "total", "by_entity_type", "by_error_reason", "by_fingerprint", "skipped", "oldest", "newest",
-        "superseded", "compared",
-    )  # fmt: skip
+    told = {name: value for name, value in asdict(plan).items() if name not in ("id", "created_at", "ids", "matched")}
     sample = [{name: value for name, value in row.items() if name != "routing"} for row in plan.sample]
-    return {"dry_run": True, **{name: getattr(plan, name) for name in shown}, **capped(plan.matched), "sample": sample}
+    return {"dry_run": True, **told, **capped(plan.matched), "sample": sample}
 
 
 def flush(body: FlushBody, at: At, who: Who) -> Response:

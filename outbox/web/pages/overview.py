@@ -6,7 +6,7 @@ Reads one shared snapshot; under a filter, also the failed events and the acts t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Query
@@ -45,23 +45,12 @@ def ops(asked: Annotated[OpsQuery, Query()], at: At) -> Response:
     filtered = audit_filter_of(asked)
     plain = filtered == AuditFilter() and not asked.cursor and asked.limit == RECENT
     acts = audit.shown(seen.recent_audit) if plain else audit.listing(at, filtered, asked.limit, asked.cursor)
-    return answer(
-        {
-            "sentence": status.sentence,
-            "queue": status.queue,
-            "failed_by_reason": status.failed_by_reason,
-            "by_entity_type": _types(seen),
-            "recent_failures": [event(each) for each in seen.recent_failures],
-            "recent_audit": acts,
-            "workers": status.workers,
-            "pauses": status.pauses,
-            "fanouts": status.fanouts,
-            "unattached": status.unattached,
-            "stream": None if status.stream is None else status.stream.as_json(),
-            "sampled_at": status.sampled_at,
-            "stale": reading.problem or None,
-        }
-    )
+    own: dict[str, Any] = {
+        "by_entity_type": _types(seen),
+        "recent_failures": [event(each) for each in seen.recent_failures],
+    }
+    own |= {"recent_audit": acts, "stale": reading.problem or None}
+    return answer({"stream": None, **status.as_json(), **own})
 
 
 def _types(seen: Snapshot) -> list[dict[str, Any]]:
@@ -126,16 +115,17 @@ def overview(request: Request) -> Response:
 class TypeRow(NamedTuple):
     """One entity type as the table shows it."""
 
-    name: str
-    pending: int
-    processing: int
-    failed: int
-    oldest: float
-    rate: float
-    drained_in: float | None
-    spark: str
-    done_last_hour: int
+    counts: TypeCounts
+    pulse: Pulse
     discarded: int
+
+    @property
+    def drained_in(self) -> float | None:
+        waiting = self.counts.pending + self.counts.processing
+        return waiting / self.pulse.rate if waiting and self.pulse.rate else None
+
+
+STILL: Final = Pulse([0] * 60)
 
 
 class Narrowed(NamedTuple):
@@ -151,11 +141,11 @@ def fitting(at: Services, asked: EventFilter, everything: Narrowed) -> Narrowed:
     the acts, by what both filters know."""
     failed = at.failures.by_type(asked)
     names = failed.keys() | ({asked.entity_type} if asked.entity_type else set())
-    known = {row.name: row for row in everything.types}
-    rows = [known.get(name) or _type_row(name, TypeCounts(name), Pulse([0] * 60), 0) for name in sorted(names)]
+    known = {row.counts.entity_type: row for row in everything.types}
+    rows = [(name, known.get(name) or TypeRow(TypeCounts(name), STILL, 0)) for name in sorted(names)]
     about = AuditFilter(**{name: getattr(asked, name) for name in BOTH_FILTERS})
     return Narrowed(
-        types=[row._replace(failed=failed.get(row.name, 0)) for row in rows],
+        types=[row._replace(counts=replace(row.counts, failed=failed.get(name, 0))) for name, row in rows],
         failures=at.browse.page(asked, (Status.FAILED,), SHOWN).events,
         acts=at.audit.page(about, None, RECENT).rows,
     )
@@ -166,28 +156,10 @@ def type_rows(seen: Snapshot) -> list[TypeRow]:
     that only have discarded events."""
     counts = {row.entity_type: row for row in seen.status.by_entity_type}
     names = dict.fromkeys([*counts, *seen.pulse, *seen.discarded])
-    still = Pulse([0] * 60)
     return [
-        _type_row(name, counts.get(name, TypeCounts(name)), seen.pulse.get(name, still), seen.discarded.get(name, 0))
+        TypeRow(counts.get(name, TypeCounts(name)), seen.pulse.get(name, STILL), seen.discarded.get(name, 0))
         for name in names
     ]
-
-
-def _type_row(name: str, counts: TypeCounts, pulse: Pulse, discarded: int) -> TypeRow:
-    waiting = counts.pending + counts.processing
-    return TypeRow(
-        name,
-        counts.pending,
-        counts.processing,
-        counts.failed,
-        counts.oldest_age_seconds,
-        pulse.rate,
-        waiting / pulse.rate if waiting and pulse.rate else None,
-        # The minute that still runs would look like a fall.
-        templating.spark(pulse.minutes[:-1]),
-        pulse.last_hour,
-        discarded,
-    )
 
 
 class Acts(NamedTuple):

@@ -26,14 +26,12 @@ from outbox.policy.replay import DEFAULT_RATE, ReplayBatch
 from outbox.web import answers, routing
 from outbox.web.answers import answer
 from outbox.web.problems import RefusedRequest
-from outbox.web.routing import HOME, OPERATOR, VIEWER, Act, At, Endpoint, Strict, Who, actor_of, gives
+from outbox.web.routing import HOME, OPERATOR, VIEWER, Act, At, Endpoint, Paged, Who, actor_of, gives
 from outbox.web.templating import render
 
 
-class ReplayListQuery(Strict):
+class ReplayListQuery(Paged):
     live: bool = Field(False, description="Only those that are not over.")
-    limit: int = Field(50, ge=1, le=500, description="Most replays on the page.")
-    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
 
 
 def resource(batch: ReplayBatch) -> dict[str, Any]:

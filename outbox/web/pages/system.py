@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -88,16 +88,6 @@ MEANING: Final = {
 }
 
 
-class Found(NamedTuple):
-    """One line of the report. Only names of fields, never their values."""
-
-    kind: str
-    id: str
-    version: int | None
-    held: int | None
-    remark: str
-
-
 def verify_page(request: Request) -> Response:
     at = routing.services(request)
     results = at.verifications(RESULTS)
@@ -112,11 +102,18 @@ def verify_page(request: Request) -> Response:
         running=running,
         drift=drift(last),
         doubt=doubt(last),
-        found=drift_findings(last),
+        found=[(kind, each) for kind in Kind for each in _first(last).get(kind, ())],
         meaning=MEANING,
         rebuild=rebuilds[0] if rebuilds else None,
         share=copied_share(rebuilds[0]) if rebuilds else None,
     )
+
+
+def _first(row: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What the report names. Only names of fields, never their values."""
+    report: Mapping[str, Any] = (row or {}).get("report") or {}
+    first: Mapping[str, Any] = report.get("first", {})
+    return first
 
 
 def drift(row: Mapping[str, Any] | None) -> int:
@@ -127,19 +124,6 @@ def doubt(row: Mapping[str, Any] | None) -> str:
     """What could not be judged, in words; the command exits with 3 then."""
     told = {"unknown": "unknown to PostgreSQL", "unreadable": "unreadable there", "in_flux": "still changing"}
     return ", ".join(f"{templating.count(row[name])} {text}" for name, text in told.items() if row and row[name])
-
-
-def drift_findings(row: Mapping[str, Any] | None) -> list[Found]:
-    report = (row or {}).get("report") or {}
-    first: Mapping[str, Any] = report.get("first", {})
-    return [_found(kind, each) for kind in Kind for each in first.get(kind, ())]
-
-
-def _found(kind: str, each: Mapping[str, Any]) -> Found:
-    remark = each.get("why") or ", ".join(each.get("fields", ()))
-    if each.get("failed_event"):
-        remark = f"{remark} its newest event failed".strip()
-    return Found(kind, each["id"], each.get("version"), each.get("elasticsearch_version"), remark)
 
 
 def copied_share(rebuild: Rebuild) -> str:

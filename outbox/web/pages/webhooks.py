@@ -13,13 +13,8 @@ from starlette.responses import Response
 from outbox.policy.redact import redact_address
 from outbox.web import answers, routing
 from outbox.web.answers import answer
-from outbox.web.routing import HOME, ONE_LINE, OPERATOR, VIEWER, Act, At, Endpoint, Strict, Who, actor_of, gives
+from outbox.web.routing import HOME, ONE_LINE, OPERATOR, VIEWER, Act, At, Endpoint, Paged, Who, actor_of, gives
 from outbox.web.templating import render
-
-
-class DeliveryListQuery(Strict):
-    limit: int = Field(50, ge=1, le=500, description="Most deliveries on the page.")
-    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
 
 
 class RedeliverBody(Act):
@@ -30,7 +25,7 @@ class RedeliverBody(Act):
     )
 
 
-def list_deliveries(asked: Annotated[DeliveryListQuery, Query()], at: At) -> Response:
+def list_deliveries(asked: Annotated[Paged, Query()], at: At) -> Response:
     """Deliveries, the newest first. Addresses are named by host and a key: a path is often a secret."""
     found = at.webhooks.page(asked.cursor, asked.limit)
     return answer({"deliveries": found.deliveries, "next_cursor": found.next_cursor})
