@@ -15,9 +15,7 @@ from elasticsearch import Elasticsearch
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.facts import Unclassified, Warned
-from outbox.policy.inputs import EventFilter
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
-from outbox.store.browsing import PostgresBrowsing
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.failures import open_database
@@ -70,16 +68,11 @@ CASES = [
     # numbers
     doc("a 20-digit integer as it was written", '{"kept": {"big": 12345678901234567890}, "exact": 9007199254740993}'),
     doc("a 20-digit integer in a field that nobody mapped", '{"unmapped_big": 12345678901234567890}', REJECTED),
-    doc("a 20-digit integer as text", '{"n": {"big": "12345678901234567890"}}'),
     doc("a decimal that no float holds", '{"ratio": 0.1000000000000000055511151231257827, "d": 1.10}'),
     doc("1e400", '{"ratio": 1e400}', REJECTED, "ratio"),
-    doc("1e131071, the largest that PostgreSQL computes with", '{"ratio": 1e131071}', REJECTED, "ratio"),
-    doc("1e131071 as it was written", '{"kept": {"x": 1e131071}}'),
     doc("an integer above 2^63 in a long", '{"long": 9223372036854775808}', REJECTED, "long"),
-    doc("an integer of 5,000 digits", '{"x": ' + "9" * 5_000 + "}", REJECTED),
     doc("the word NaN in a number, as to_json writes it", '{"ratio": "NaN"}', REJECTED, "ratio"),
     Case("NaN as a literal", {"payload": '{"x": NaN}'}, sqlstate="22P02"),
-    Case("Infinity as a literal", {"payload": '{"x": Infinity}'}, sqlstate="22P02"),
     # text
     doc("an escaped NUL", r'{"s": "a\u0000b"}'),
     doc("a lone surrogate", r'{"s": "\ud800"}', REJECTED, either=True),
@@ -94,16 +87,12 @@ CASES = [
     # shape
     doc("depth 20", nested(20)),
     doc("depth 21", nested(21), REJECTED, "depth"),
-    doc("depth 990", nested(990), REJECTED),
-    doc("depth 1,000", nested(1_000), REJECTED),
-    doc("depth 6,000", nested(6_000), REJECTED),
     doc("depth 10,000", nested(10_000), REJECTED),
     doc("10,000 nested objects", json.dumps({"parts": [{"x": 1}] * 10_000})),
     doc("10,001 nested objects", json.dumps({"parts": [{"x": 1}] * 10_001}), REJECTED, "nested"),
     doc("1,001 fields", json.dumps({f"f{n}": n for n in range(1_001)}), REJECTED, "fields"),
     doc("an empty field name", '{"": 1}', REJECTED),
     doc("two dots in a name", '{"a..b": 1}', REJECTED),
-    doc("a dot as a name", '{".": 1}', REJECTED),
     doc("a name that is a value and an object", '{"q": 1, "q.b": 2}', REJECTED),
     doc("_id in the body", '{"_id": "x"}', REJECTED, "_id"),
     doc("the same key twice", '{"k": 1, "k": 2}', REJECTED),
@@ -114,14 +103,9 @@ CASES = [
     doc("an object where a word is", '{"word": {"x": 1}}', REJECTED, "word"),
     doc("a date that is none", '{"day": "n/a"}', REJECTED, "day"),
     doc("PostgreSQL's infinity", '{"day": "infinity"}', REJECTED, "day"),
-    doc("a date before Christ as PostgreSQL writes it", '{"day": "0044-03-15 BC"}', REJECTED, "day"),
-    doc("the last year that PostgreSQL knows", '{"day": "294276-12-31"}', REJECTED, "day"),
     # not a document
     Case("an array", {"payload": "[1]"}, REFUSED, INVALID, says="not a JSON object"),
-    Case("a string", {"payload": '"text"'}, REFUSED, INVALID, says="not a JSON object"),
-    Case("a number", {"payload": "1"}, REFUSED, INVALID, says="not a JSON object"),
     Case("json null", {"payload": "null"}, REFUSED, INVALID, says="not a JSON object"),
-    Case("an array of 100 KB", {"payload": json.dumps(["x" * 100_000])}, REFUSED, INVALID, says="not a JSON object"),
     Case("no payload of a payload type", {"payload": None}, REFUSED, MISSING, says="`outbox types set TYPE view`"),
     Case(
         "no payload and no view",
@@ -134,7 +118,6 @@ CASES = [
     Case("an id of 512 bytes with its type", {"entity_id": "\u00e9" * 252}),
     Case("an id of 513 bytes", {"entity_id": "x" * 505}, REFUSED, PRECONDITION, says="513 bytes"),
     Case("an empty id", {"entity_id": ""}, REFUSED, PRECONDITION, says="empty"),
-    Case("a blank id", {"entity_id": " "}),
     Case("a path as an id", {"entity_id": "../_all"}),
     Case("line break, quote and U+2028 in an id", {"entity_id": 'a\n"b\u2028'}),
     Case("markup and colours in an id", {"entity_id": "<script>\x1b[31m=cmd()"}),
@@ -155,8 +138,6 @@ CASES = [
         says="ValueError: Unknown outbox op: 'not-a-real-op'",
     ),
     Case("op with a blank", {"op": "upsert "}, REFUSED, UNSUPPORTED, says="'upsert '"),
-    Case("op in capitals", {"op": "UPSERT"}, REFUSED, UNSUPPORTED),
-    Case("op update", {"op": "update"}, REFUSED, UNSUPPORTED),
     Case("op null", {"op": None}, sqlstate="23502"),
     # version
     Case("version -1", {"event_version": -1}, REFUSED, PRECONDITION, says="below 0"),
@@ -167,7 +148,6 @@ CASES = [
     # routing and times
     Case("a routing of 600 bytes", {"routing": "r" * 600}),
     Case("a routing with a comma and a line break", {"routing": "a,b\n"}),
-    Case("created in 1970", {"created_at": "1970-01-01"}),
     Case("created in 9999", {"created_at": "9999-01-01"}),
     Case("a traceparent that is none", {"traceparent": "\u2028 nonsense"}),
 ]
@@ -265,14 +245,6 @@ def test_each_ends_in_exactly_its_class_and_its_neighbours_are_done(bench: Bench
     assert wrong == []
 
 
-def test_bytes_that_are_no_utf8_never_get_in(bench: Bench) -> None:
-    insert = "insert into search_outbox_events (entity_type, entity_id, op, payload) values ('a', 'b', 'upsert', %s)"
-    with pytest.raises(psycopg.errors.CharacterNotInRepertoire):
-        bench.queue.connection.execute(
-            insert.replace("%s", "convert_from(%s, 'UTF8')::json").encode(), [b'{"s": "\xff"}']
-        )
-
-
 def test_a_thousand_documents_with_three_bad_ones_997_are_done(bench: Bench) -> None:
     """Refused by the mapping, a 513-byte id by plain SQL, one over the size limit."""
     bench.queue.produce_many(997)
@@ -286,15 +258,6 @@ def test_a_thousand_documents_with_three_bad_ones_997_are_done(bench: Bench) -> 
     assert bench.queue.counts() == {"done": 997, "failed": 3}
     found = {id: (bench.queue.row(id).error_reason, bench.queue.row(id).error_code) for id in (refused, long_id, large)}
     assert found == {refused: (REJECTED, INVALID), long_id: (REFUSED, PRECONDITION), large: ("too_large", INVALID)}
-
-
-def test_a_flood_of_one_entity_is_one_write(bench: Bench) -> None:
-    for number in range(200):
-        bench.queue.produce("same", payload=json.dumps({"number": number}))
-    bench.worker.run()
-    assert bench.queue.counts() == {"done": 200}
-    assert bench.worker.last.superseded == 199
-    assert bench.source(bench.queue.rows()[0]) == '{"number": 199}'
 
 
 @pytest.mark.parametrize("due", ["9999-01-01", "294276-12-31", "infinity"])
@@ -337,32 +300,12 @@ def test_a_time_that_python_does_not_know_stops_no_claim(bench: Bench) -> None:
     all_done(bench.queue, bench.worker)
 
 
-@pytest.mark.parametrize(("when", "year"), [*zip(CREATED, (9999, 1, 9999, 1), strict=True)])
-def test_such_a_time_is_shown_as_the_nearest_that_python_knows(queue: EventTable, when: str, year: int) -> None:
-    """One such row was enough to fail every list that it stood in."""
-    id = queue.produce(created_at=when, next_retry_at=when)
-    browsing = PostgresBrowsing(queue.pool())
-    shown = browsing.event(id)
-    assert shown is not None
-    assert (shown["created_at"].year, shown["next_retry_at"].year) == (year, year)
-    page = browsing.page("list_open", EventFilter(), limit=10, statuses=["pending"], before_seq=2**62)
-    assert len(page) == 1
-
-
 def test_neither_does_one_that_an_older_server_cannot_calculate_with(older_postgres_url: str) -> None:
     """Before 17 now() - infinity is an error: it was one of the whole claim, for every worker and for ever."""
     with fresh_database(older_postgres_url) as url:
         migrate(url)
         with fresh_queue(older_postgres_url, str(conninfo_to_dict(url)["dbname"])) as queue:
             all_done(queue, InProcess(Parts(queue.store(), MemorySink())))
-
-
-def test_one_version_used_twice_with_other_bodies_ends_with_the_later_row(bench: Bench) -> None:
-    bench.queue.produce("a", event_version=5, payload='{"number": 1}')
-    bench.worker.run()
-    bench.queue.produce("a", event_version=5, payload='{"number": 2}')
-    bench.worker.run()
-    assert bench.source(bench.queue.rows()[0]) == '{"number": 2}'
 
 
 def test_no_value_of_a_document_is_stored_or_reported_with_its_error(bench: Bench) -> None:

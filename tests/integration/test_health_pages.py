@@ -1,7 +1,6 @@
 """The daemon's pages over real sockets: what they answer, whom they refuse, and that slow clients starve nobody."""
 
 import http.client
-import json
 import socket
 from collections.abc import Callable, Iterator
 from functools import partialmethod
@@ -12,14 +11,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from outbox import facts
-from outbox.errors import CannotListen
-from outbox.telemetry.beats import Beats
 from outbox.telemetry.health import Health, ReadyRules
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.web import health as health_pages
-from outbox.web.health import MOST_CONNECTIONS, HealthPage, PageServer
-from tests.fixtures.processes import http_get
-from tests.fixtures.waiting import eventually
+from outbox.web.health import MOST_CONNECTIONS, PageServer
 
 
 @pytest.fixture(autouse=True)
@@ -89,27 +84,6 @@ def test_no_page_of_the_daemon_tells_who_did_something_or_why(daemon: Daemon, ki
         assert b"canary" not in daemon.ask(path).read(), path
 
 
-def test_a_daemon_that_starts_is_alive_and_not_ready_and_says_why(free_port: Callable[[], int]) -> None:
-    starting = health_pages.HealthState(Beats())
-    starting.beats.expect("start")
-    port = free_port()
-    servers = health_pages.start("127.0.0.1", port, None, starting)
-    try:
-        code, body = http_get(f"http://127.0.0.1:{port}/healthz")
-        assert (code, json.loads(body)["status"]) == (200, "ok")
-        assert json.loads(body)["loops"]["start"]["ok"] is True
-        code, body = http_get(f"http://127.0.0.1:{port}/readyz")
-        assert (code, json.loads(body)["status"]) == (503, "not_ready")
-        assert "starting" in json.loads(body)["checks"]["start"]["detail"]
-        assert http_get(f"http://127.0.0.1:{port}/metrics")[0] == 503
-
-        starting.complete(new_registry(), Health(beats=starting.beats))
-        assert http_get(f"http://127.0.0.1:{port}/metrics")[0] == 200
-        assert "database" in json.loads(http_get(f"http://127.0.0.1:{port}/readyz")[1])["checks"]
-    finally:
-        health_pages.stop(servers)
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -134,26 +108,6 @@ def test_only_the_three_pages_can_be_read(daemon: Daemon, method: str, path: str
         assert answer.headers["Allow"] == "GET, HEAD"
 
 
-def test_the_second_port_serves_the_health_pages_only(free_port: Callable[[], int]) -> None:
-    second = free_port()
-    running = Daemon(free_port(), second)
-    try:
-        assert running.ask("/healthz", port=second).status == 200
-        assert running.ask("/readyz", port=second).status == 503
-        assert running.ask("/metrics", port=second).status == 404
-        assert running.ask("/metrics").status == 200
-    finally:
-        health_pages.stop(running.servers)
-
-
-def test_a_taken_port_is_a_clear_error_and_frees_the_other_one(daemon: Daemon, free_port: Callable[[], int]) -> None:
-    other = free_port()
-    with pytest.raises(CannotListen, match=f"OUTBOX_METRICS_PORT.*127.0.0.1:{daemon.port}") as caught:
-        health_pages.start("127.0.0.1", daemon.port, other, shown())
-    assert caught.value.exit_code == 78
-    health_pages.stop(health_pages.start("127.0.0.1", other, None, shown()))
-
-
 def test_silent_clients_starve_no_probe(daemon: Daemon) -> None:
     silent = [socket.create_connection(("127.0.0.1", daemon.port), timeout=5) for _ in range(4 * MOST_CONNECTIONS)]
     try:
@@ -162,43 +116,3 @@ def test_silent_clients_starve_no_probe(daemon: Daemon) -> None:
     finally:
         for client in silent:
             client.close()
-
-
-def test_a_client_that_sends_a_byte_now_and_then_is_ended(
-    free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("outbox.web.health.WHOLE_SECONDS", 0.2)
-    running = Daemon(free_port())
-    try:
-        with socket.create_connection(("127.0.0.1", running.port), timeout=5) as slow:
-            slow.sendall(b"GET /healthz HTTP/1.1\r\n")
-            slow.settimeout(0.05)
-
-            def ended() -> bool:
-                try:
-                    slow.sendall(b"X-A: b\r\n")
-                    return slow.recv(1) == b""
-                except TimeoutError:
-                    return False
-                except OSError:
-                    return True
-
-            eventually(ended, what="the end of a slow client")
-    finally:
-        health_pages.stop(running.servers)
-
-
-def test_a_page_that_cannot_be_made_is_500_without_the_reason(free_port: Callable[[], int]) -> None:
-    def broken(_: str) -> HealthPage:
-        raise RuntimeError("canary")
-
-    port = free_port()
-    server = PageServer("127.0.0.1", port, {"/x": broken})
-    try:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-        connection.request("GET", "/x")
-        answer = connection.getresponse()
-        assert answer.status == 500
-        assert b"canary" not in answer.read()
-    finally:
-        server.close()

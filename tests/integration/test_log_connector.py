@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,10 @@ from outbox.embedded.connect_api import ConnectApi
 from outbox.kafka.connector import ConnectorPlan, configuration
 from outbox.kafka.connector_settings import connector_check, connector_plan
 from outbox.kafka.record import Described, read
-from outbox.ops.doctor.event_log import event_log
 from outbox.ports import Finding, Level
-from outbox.store.backlog import PostgresBacklog
-from outbox.store.doctor import PostgresDoctor
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.connect import Capture
 from tests.fixtures.desks import settings_for
-from tests.fixtures.failures import open_database
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -154,61 +149,6 @@ def test_events_arrive_byte_for_byte_with_key_and_headers(
         assert (str(read_as.id), read_as.entity_id, read_as.payload) == (id, told.entity_id, value)
 
 
-@pytest.mark.release("ten seconds of Debezium, with a configuration that other tests run")
-def test_what_was_written_before_the_first_start_arrives_and_a_rollback_never(
-    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, logical_database: str
-) -> None:
-    log.execute(
-        "insert into search_outbox_log (entity_type, entity_id, op, created_at)"
-        " values ('article', 'of no day', 'refresh', now() - interval '300 days')"
-    )
-    enqueue(log, "before", payload='{"a": 1.10}')
-    with psycopg.connect(logical_database) as undecided:
-        enqueue(undecided, "never")
-        undecided.rollback()
-    capture(configuration(plan))
-    arrived(kafka, plan, 2)
-    enqueue(log, "after", payload='{"a": 1.10}')
-    log.execute("update search_outbox_log set routing = 'x'")
-    log.execute("delete from search_outbox_log")
-    enqueue(log, "last")
-    found = {message.key(): message.value() for message in arrived(kafka, plan, 4)}
-    assert found[b"article:before"] == found[b"article:after"] == b'{"a": 1.10}'
-    assert found.keys() == {b"article:of no day", b"article:before", b"article:after", b"article:last"}
-
-
-@pytest.mark.release("ten seconds of Debezium, with a configuration that other tests run")
-def test_no_row_that_a_producer_may_write_stops_the_connector(
-    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
-) -> None:
-    """By statements of its own, past the refusals of outbox_enqueue."""
-    insert = (
-        "insert into search_outbox_log (entity_type, entity_id, op, payload, event_version, created_at)"
-        " values (%s, %s, %s, %s, %s, %s)"
-    )
-    strange = [
-        ("", "", "", None, 0, "now"),
-        ("a", "infinity", "upsert", "null", -1, "infinity"),
-        ("a", "-infinity", "explode", "[1]", 2**63 - 1, "-infinity"),
-        ("a", "last day", "upsert", '"x"', -(2**63), "294276-12-31 23:59:59.999999+00"),
-        ("a", "first day", "upsert", " 1 ", 1, "4713-01-01 00:00:00+00 BC"),
-        ("a:b", "c" * 100_000, "\u0001\ufffe", "{}", 1, "1970-01-01 00:00:00.000001+00"),
-    ]
-    log.execute(insert, strange[0])
-    capture(configuration(plan))
-    for row in strange[1:]:
-        log.execute(insert, row)
-    enqueue(log, "after")
-    found = {described_by(message).entity_id: message for message in arrived(kafka, plan, 7)}
-    assert found["after"].key() == b"article:after"
-    for _, id, op, payload, version, _ in strange:
-        described = described_by(found[id])
-        assert found[id].value() == (None if payload is None else payload.encode())
-        assert (described.op, described.event_version) == (op, version)
-    assert described_by(found["infinity"]).occurred_at is None
-    assert described_by(found["first day"]).occurred_at == -210_863_520_000 * 10**6
-
-
 def stopped(api: ConnectApi, name: str, log: Connection, slot: str) -> None:
     api.call("PUT", f"/connectors/{name}/stop")
     active = "select active from pg_replication_slots where slot_name = %s"
@@ -232,19 +172,6 @@ def test_after_a_lost_slot_the_days_that_are_kept_are_read_again(
 
 def check(plan: ConnectorPlan, name: str, url: str) -> list[Finding]:
     return list(connector_check(replace(plan, name=name), url, ConnectSettings()).examine())
-
-
-def test_the_check_finds_our_own_configuration_well_and_a_changed_one_not(
-    log: Connection, plan: ConnectorPlan, capture: Capture, connect_url: str
-) -> None:
-    api, name = ConnectApi(connect_url), capture(configuration(plan))
-    assert {finding.level for finding in check(plan, name, connect_url)} == {Level.OK}
-    changed = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "heartbeat.interval.ms": "7000"}
-    api.put_connector(name, {**configuration(plan), **changed})
-    found = {finding.detail: finding.level for finding in check(plan, name, connect_url)}
-    assert found["heartbeat.interval.ms is 7000, ours is 10000"] is Level.WARN
-    assert any(level is Level.BAD and "value.converter" in detail for detail, level in found.items())
-    assert [finding.detail for finding in check(plan, "other", connect_url)] == ["there is no connector other"]
 
 
 @pytest.mark.release("ten seconds each; the limit itself has quick tests in test_log_table.py")
@@ -294,30 +221,3 @@ def test_the_rights_of_the_page_are_enough(
     assert end is not None
     passed = "select confirmed_flush_lsn > %s::pg_lsn from pg_replication_slots where slot_name = %s"
     eventually(lambda: log.execute(passed, [end[0], least.slot]).fetchone() == (True,), what="a heartbeat")
-
-
-def examined(database: str, plan: ConnectorPlan) -> dict[str, Finding]:
-    """What the doctor says of the log and its slot."""
-    with open_database(database, size=1) as pool:
-        found = event_log(PostgresDoctor(pool, "search_documents", database).event_log(plan.slot), plan.slot, 3)
-        return {finding.detail: finding for finding in found}
-
-
-def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left(
-    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str, logical_database: str
-) -> None:
-    assert any("no slot" in detail for detail in examined(logical_database, plan))
-    api, name = ConnectApi(connect_url), capture(configuration(plan))
-    enqueue(log, "first")
-    arrived(kafka, plan, 1)
-    found = examined(logical_database, plan)
-    assert {finding.level for finding in found.values()} <= {Level.OK, Level.WARN}
-    assert any(f"slot {plan.slot} is in use" in detail for detail in found)
-    assert any("has no limit" in detail for detail in found)
-    with closing(PostgresBacklog(logical_database, slot=plan.slot)) as backlog:
-        assert (in_use := backlog.slot()) is not None
-        assert (in_use.active, in_use.safe_bytes) == (True, None)
-        stopped(api, name, log, plan.slot)
-        assert (left := backlog.slot()) is not None
-        assert not left.active
-    assert any("is not in use" in d and f.level is Level.BAD for d, f in examined(logical_database, plan).items())

@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -11,20 +10,17 @@ import pytest
 from outbox.app.chores import forgotten
 from outbox.config import load_settings
 from outbox.daemon.pruner import Pruner
-from outbox.errors import Conflict
 from outbox.facts import Fact, TablePruned
 from outbox.ops.retention import EventRetention
 from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.policy.inputs import BadRequest
-from outbox.policy.prune_steps import PrunePlace, next_rows
-from outbox.store import retention
 from outbox.store.audit import PostgresAudit
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.pool import Database
-from outbox.store.retention import PRUNE_KEY, PostgresRetention
+from outbox.store.retention import PostgresRetention
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
-from tests.fixtures.failures import ALICE, audit_counts, replay_desk
+from tests.fixtures.failures import ALICE, audit_counts
 from tests.fixtures.waiting import eventually
 
 OLD = "10 days"
@@ -109,21 +105,6 @@ def test_of_a_type_that_the_view_keeps_finished_rows_that_are_old_enough_go_with
     rows = connection.execute(summaries).fetchall()
     assert {row[:2] for row in rows} == {("EVENTS_PRUNE_SUMMARY", "alice")}
     assert (sum(row[2]["removed"] for row in rows), len(rows) > 1) == (6, True), "each step says its own"
-
-
-def test_a_person_who_is_killed_between_two_steps_has_written_down_what_went(
-    connection: psycopg.Connection, pool: Database
-) -> None:
-    def killed(_: float) -> None:
-        raise KeyboardInterrupt
-
-    for n in range(5):
-        event(connection, f"d{n}", 1, op="refresh")
-    store = PostgresRetention(pool)
-    with pytest.raises(KeyboardInterrupt):
-        EventRetention(store.step, store.preview, PostgresAudit(pool), rows_a_step=2, pause=killed).prune(5, ALICE)
-    assert len(left(connection)) == 3
-    assert connection.execute("select detail->>'removed' from search_outbox_audit").fetchall() == [("2",)]
 
 
 @pytest.mark.parametrize("status", ["pending", "processing", "failed", "discarded", "done"])
@@ -212,35 +193,6 @@ def test_a_dry_run_removes_nothing_and_an_age_must_be_meant(connection: psycopg.
     assert left(connection) == {"a1"}
 
 
-def test_one_process_prunes_at_a_time(connection: psycopg.Connection, pool: Database) -> None:
-    event(connection, "a", 1, op="refresh")
-    with connection.transaction():
-        connection.execute("select pg_advisory_xact_lock(%s)", [PRUNE_KEY])
-        with pytest.raises(Conflict, match="another process"):
-            desk(pool).prune(5, ALICE)
-    assert desk(pool).prune(5, ALICE).removed == 1
-
-
-def test_a_question_that_takes_too_long_keeps_the_row_and_says_so(
-    connection: psycopg.Connection, pool: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    event(connection, "a", 2, op="delete")
-    event(connection, "b", 1, op="refresh")
-    store = PostgresRetention(pool)
-    monkeypatch.setattr(retention, "QUESTION_LIMIT_MS", 50)
-    slow = dict(store._sql) | {"needed": "select id from search_outbox_events, pg_sleep(2) where id = any (%(ids)s)"}
-    monkeypatch.setattr(store, "_sql", slow)
-    step = store.step(datetime.now(UTC), PrunePlace(), 100)
-    assert step is not None
-    assert (step.removed, step.skipped) == (1, 1)
-    assert left(connection) == {"a2"}
-
-
-def test_steps_grow_while_they_are_quick() -> None:
-    assert [next_rows(500, 0.01), next_rows(8_000, 0.05), next_rows(10_000, 0.01)] == [1_000, 10_000, 10_000]
-    assert [next_rows(4_000, 0.15), next_rows(4_000, 0.3), next_rows(1, 9.0)] == [4_000, 2_000, 1]
-
-
 class Passes:
     """A daemon's pruner on this database, with its facts."""
 
@@ -300,46 +252,6 @@ def test_a_daemon_prunes_the_audit_by_its_ttl_and_the_database_writes_down_what_
     age_audit(connection)
     assert [fact.count for fact in passes.run(3_601)] == [1]
     assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}, "nothing goes without a row that says so"
-
-
-def test_many_rows_that_must_stay_are_walked_over_once_an_hour_only(
-    connection: psycopg.Connection, pool: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from outbox.daemon import pruner
-
-    monkeypatch.setattr(pruner, "MANY_KEPT", 3)
-    passes = Passes(pool, events_days=5, audit_days=0)
-    places: list[PrunePlace] = []
-    step = passes.pruner.step
-
-    def noted(before: datetime, place: PrunePlace, rows: int) -> Any:
-        places.append(place)
-        return step(before, place, rows)
-
-    passes.pruner.step = noted
-    for n in range(4):
-        event(connection, f"k{n}", 1, age="20 days")
-    passes.run()
-    event(connection, "later", 1, op="refresh")
-    (fact,) = passes.run(60)
-    assert fact.count == 1
-    assert [place == PrunePlace() for place in places] == [True, False]
-    connection.execute("update search_outbox_events set op = 'refresh'")
-    assert passes.run(60)[0].count == 0
-    assert passes.run(3_600)[0].count == 4
-    assert places[-1] == PrunePlace()
-
-
-def test_old_replays_and_deliveries_are_forgotten(connection: psycopg.Connection, pool: Database) -> None:
-    event(connection, "a", 1, "failed")
-    row = connection.execute("select id from search_outbox_events").fetchone()
-    assert row is not None
-    replay_desk(pool).replay_one(row[0], ALICE, "x")
-    store = replay_desk(pool).store
-    assert store.forget(timedelta(0), 10) == 0
-    connection.execute("update search_outbox_replays set settled_at = now() - interval '1 hour', status = 'settled'")
-    assert store.forget(timedelta(minutes=1), 10) == 1
-    assert connection.execute("select count(*) from search_outbox_replay_items").fetchone() == (0,)
 
 
 def test_workers_that_are_long_gone_are_forgotten_by_the_daemon(connection: psycopg.Connection, pool: Database) -> None:

@@ -8,28 +8,22 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.app.part_process import part_worker
-from outbox.errors import DocumentsUnavailable
-from outbox.policy.drift import DRIFT, DriftReport, Kind
+from outbox.policy.drift import DRIFT, Kind
 from outbox.reindex import copier, key_bounds, mismatches
 from outbox.reindex import parts as bounds
 from outbox.reindex.backfill import BackfillDesk
-from outbox.reindex.copier import SecondIndexLost
 from outbox.reindex.key_bounds import KeyBounds
-from outbox.reindex.parallel import PartJob, PartsStuck, Spread
+from outbox.reindex.parallel import PartJob, Spread
 from outbox.reindex.part_table import MOST_TRIES, PostgresParts
 from outbox.reindex.parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, cut
-from outbox.reindex.scan import ElasticScan
-from outbox.reindex.tables import PostgresVerifications
 from outbox.reindex.verify import VerifyOptions
-from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
-from tests.fixtures.joined import ALICE, DOCUMENT, JoinedWorld
+from tests.fixtures.joined import ALICE, JoinedWorld
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import RebuildWorld
-from tests.integration.test_id_types import Case, Ids, keys_of
+from tests.integration.test_id_types import keys_of
 
 MANY = 3_000
-BEGUN = ("started_by", "target", "entity_type", "sample", "rebuild_id", "estimate")
 
 
 @pytest.fixture(autouse=True)
@@ -39,12 +33,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Bounds
-
-
-def test_bounds_of_another_type_are_refused_by_name(queue: EventTable) -> None:
-    ids = Ids(queue, Case("bigint", ("1", "2"), ()), "bounds_changed")
-    with pytest.raises(DocumentsUnavailable, match="another type"):
-        ids.truth.keys("thing", None, 10, "abc")
 
 
 SKEWED = {
@@ -79,22 +67,6 @@ def test_parts_of_skewed_keys_are_about_alike(
     assert sum(sizes) == queue.value("select count(*) from things")
     assert len(sizes) == 20
     assert max(sizes) < 3 * MANY / 20, sizes
-
-
-def test_types_that_only_events_know_are_cut_by_the_ids_of_events(queue: EventTable) -> None:
-    migrate(queue.url, by_entity=True)
-    queue.connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
-        " select 'thing', (g * 7919 % 100003)::text, 'upsert', '{}' from generate_series(1, 2000) g"
-    )
-    truth = PostgresTruth(queue.pool(), "no_view")
-    whole = keys_of(truth, [(None, None)], 500)
-    assert KeyBounds(queue.pool(), "no_view").keys("thing", 1, in_view=False) == []
-    queue.connection.execute("analyze search_outbox_events")
-    ranges = cut(KeyBounds(queue.pool(), "no_view").keys("thing", 1, in_view=False), 50)
-    assert len(ranges) > 10
-    assert keys_of(truth, ranges, 500) == whole
-    assert len(whole) == 2000
 
 
 # The table of parts
@@ -146,16 +118,6 @@ def test_whoever_dies_with_a_part_again_and_again_ends_the_work(queue: EventTabl
     assert queue.value("select tries from search_outbox_rebuild_parts where number = 1") == 0
 
 
-def test_a_part_of_a_comparison_gets_no_try_back_for_its_pages(queue: EventTable) -> None:
-    """It begins again where it was killed: with new tries for its first page it would go round for ever."""
-    table = PostgresParts(queue.pool(), Work(WorkKind.VERIFICATION, 7), owner="p1")
-    table.plan([PlannedPart(1, "thing")])
-    for _ in range(MOST_TRIES):
-        assert table.counts(taken(table.claim()), 500, 0)
-        table.free(["p1"])
-    assert (table.claim(), table.progress().stuck) == (None, 1)
-
-
 def test_two_that_claim_at_once_never_get_the_same_part(queue: EventTable) -> None:
     table = parts_of(queue, "planner")
     table.plan([PlannedPart(number, "thing") for number in range(200)])
@@ -172,24 +134,6 @@ def test_two_that_claim_at_once_never_get_the_same_part(queue: EventTable) -> No
     for thread in threads:
         thread.join()
     assert sorted(got) == list(range(200))
-
-
-def test_a_comparison_keeps_all_of_its_parts_for_as_long_as_it_runs(queue: EventTable) -> None:
-    """Of one that takes days some parts wait untouched. Another one that is planned meanwhile leaves them alone."""
-    log = PostgresVerifications(queue.pool())
-    ids = {name: log.begin(**dict.fromkeys(BEGUN)) for name in ("days", "killed", "ended", "new")}
-
-    def table(name: str) -> PostgresParts:
-        return PostgresParts(queue.pool(), Work(WorkKind.VERIFICATION, ids[name]), owner="p1")
-
-    for name in ("days", "killed", "ended"):
-        table(name).plan([PlannedPart(number, "thing") for number in (1, 2, 3)])
-    queue.connection.execute("update search_outbox_rebuild_parts set updated_at = now() - interval '2 days'")
-    part = taken(table("days").claim())
-    assert table("days").counts(part, 10, 0)
-    log.counts(ids["ended"], DriftReport(), "cancelled")
-    table("new").plan([PlannedPart(1, "thing")])
-    assert {name: table(name).progress().parts for name in ids} == {"days": 3, "killed": 0, "ended": 0, "new": 1}
 
 
 # Copying
@@ -276,98 +220,6 @@ def test_as_many_documents_are_written_as_there_are_whatever_order_their_texts_h
     assert (writes(world) - before, world.count()) == (3_000, 3_000)
 
 
-class Writing(HereAndNow):
-    """Rows come at every edge of a part: some right after it was planned, some by events while parts are at work."""
-
-    def start(self, job: PartJob, table: PostgresParts) -> None:
-        execute = self.world.connection.execute
-        edges = "select high::bigint from search_outbox_rebuild_parts where high is not null"
-        self.edges = [row[0] for row in execute(edges).fetchall()]
-        for edge in self.edges:
-            execute("insert into articles (id, title) values (%s, 'before'), (%s, 'after')", (edge - 1, edge + 1))
-        execute("delete from articles where id = %s", (self.edges[0],))
-        super().start(job, table)
-
-    def tend(self, progress: PartsProgress) -> None:
-        for edge in self.edges:
-            self.world.connection.execute("insert into articles (id, title) values (%s, 'late')", (edge + 2,))
-            self.world.refresh(edge + 2)
-        self.edges = []
-        super().tend(progress)
-
-
-def test_rows_at_the_edges_of_parts_are_written_once_whenever_they_come(world: JoinedWorld) -> None:
-    world.connection.execute("insert into articles (id, title) select g * 10, 'title' from generate_series(1, 400) g")
-    before, desk = writes(world), desk_of(world, 2, Writing)
-    done = desk.run(desk.start((), ALICE, "first load"), ALICE, 0.0)
-    edges = world.queue.value("select count(*) from search_outbox_rebuild_parts where high is not null")
-    late = world.queue.value("select count(*) from articles where title = 'late'")
-    there = 400 - 1 + 2 * edges
-    assert edges >= 7
-    assert there <= done.written <= there + late
-    assert writes(world) - before == done.written
-    world.project()
-    assert (world.count(), world.drift()) == (there + late, 0)
-
-
-class Dying(HereAndNow):
-    """The process that takes part 1 dies, every time."""
-
-    def start(self, job: PartJob, table: PostgresParts) -> None:
-        self.threads = []
-        mine = PostgresParts(self.world.queue.pool(), Work(WorkKind(job.kind), job.id), owner="dead")
-        for _ in range(MOST_TRIES):
-            assert mine.claim()
-            mine.free(["dead"])
-
-
-def test_parts_that_are_stuck_end_it_with_a_remedy(world: JoinedWorld) -> None:
-    world.add(300)
-    desk = desk_of(world, 2, Dying)
-    with pytest.raises(PartsStuck, match="--resume"):
-        desk.run(desk.start((), ALICE, "first load"), ALICE, 0.0)
-    desk = desk_of(world, 2)
-    assert desk.run(desk.resume(), ALICE, 0.0).written == 300
-
-
-class Stopping(HereAndNow):
-    """Someone stops it when a third is done."""
-
-    def _work(self, job: PartJob, owner: str) -> None:
-        with part_worker(self.world.settings_for(), job, owner) as worker:
-            do = worker.do
-
-            def until(part: RebuildPart) -> None:
-                if part.number > 3:
-                    worker.end()
-                do(part)
-
-            worker.do = until
-            worker.run()
-
-    def tend(self, progress: PartsProgress) -> None:
-        super().tend(progress)
-        if not any(thread.is_alive() for thread in self.threads):
-            raise KeyboardInterrupt
-
-
-def test_one_that_was_stopped_is_resumed_by_another_number_of_processes(
-    world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bounds, "PART_DOCUMENTS", 200)
-    world.add(2_000)
-    before, desk = writes(world), desk_of(world, 2, Stopping)
-    with pytest.raises(KeyboardInterrupt):
-        desk.run(desk.start((), ALICE, "first load"), ALICE, 0.0)
-    half = world.queue.value("select written from search_outbox_backfills")
-    assert 0 < half < 2_000
-    desk = desk_of(world, 3)
-    done = desk.run(desk.resume(), ALICE, 0.0)
-    assert (done.status, done.written) == ("finished", 2_000)
-    assert writes(world) - before <= 2_000 + 2 * 4 * copier.PAGE, "some pages of each process at most are repeated"
-    assert world.drift() == 0
-
-
 # A rebuild
 
 
@@ -394,37 +246,6 @@ def test_a_rebuild_in_parts_is_as_one_without_and_begins_again_with_new_parts(re
     assert rebuilding.queue.value(counted) == 0
     assert desk.carry_on(again).written == 700
     assert rebuilding.queue.value(counted) >= 8
-
-
-@pytest.mark.release("real processes, ten seconds each; a rebuild and a comparison by them are in the quick run")
-def test_a_rebuild_of_a_lost_index_counts_the_rows_of_the_view(
-    rebuilding: RebuildWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody says how many processes: by what is to be copied, not by what the old index still holds."""
-    monkeypatch.setattr(bounds, "WORTH_IT", 500)
-    rebuilding.fill(700)
-    rebuilding.connection.execute("analyze articles")
-    desk = rebuilding.desk()
-    desk.steps.parallel.cores = lambda: 2
-    ready = rebuilding.start(desk)
-    assert (ready.step, ready.total, ready.written) == ("ready", 0, 700)
-    counted = "select count(*) from search_outbox_rebuild_parts where work = 'rebuild' and state = 'done'"
-    assert rebuilding.queue.value(counted) >= 8
-
-
-def test_a_new_index_that_is_gone_while_it_is_filled_breaks_the_rebuild(rebuilding: RebuildWorld) -> None:
-    rebuilding.fill(300)
-    rebuilding.project()
-    desk = rebuilding.desk()
-    begun = desk.start(rebuilding.index, ALICE, "why", None, {})
-    moved = desk.steps.act(begun)
-    assert moved is not None
-    rebuilding.es.indices.delete(index=moved.new_index)
-    with pytest.raises(SecondIndexLost):
-        desk.carry_on(moved)
-    newest = desk.newest()
-    assert newest is not None
-    assert (newest.status, newest.broken is not None) == ("broken", True)
 
 
 # A comparison, by real processes
@@ -467,44 +288,6 @@ def test_a_comparison_in_parts_finds_what_one_process_finds(world: JoinedWorld) 
     assert world.queue.value("select count(*) from search_outbox_rebuild_parts where work = 'verification'") == 0
 
 
-NOTES = f"""
-create table notes (id bigint primary key);
-insert into notes select g from generate_series(1, 40) g;
-create or replace view search_documents as
-    select 'article'::text as entity_type, a.id as entity_id, {DOCUMENT} as document from articles a
-     union all select 'note', id, json_build_object('id', id) from notes
-"""
-
-
-@pytest.mark.release("real processes, ten seconds each; a rebuild and a comparison by them are in the quick run")
-def test_two_targets_are_read_one_after_the_other_each_at_its_own_point_in_time(
-    world: JoinedWorld, absent_index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server closes a point in time that nobody reads for some minutes, as long as the first target may take."""
-    world.add(40)
-    world.connection.execute(NOTES.encode())
-    world.es.indices.create(index=absent_index)
-    desk = world.reindexing(ELASTIC_INDEX_MAP=f'{{"note": "{absent_index}"}}')
-    desk.parallel.spread = Spread(2)
-    desk.backfill.run(desk.backfill.start((), ALICE, "first load"), ALICE, 0.0)
-    for index, id in ((world.index, "article:900"), (absent_index, "note:900"), (absent_index, "note:901")):
-        world.es.index(index=index, id=id, document={})
-    calls: list[str] = []
-    for name in ("open_slices", "close_slices"):
-        monkeypatch.setattr(ElasticScan, name, noted(calls, getattr(ElasticScan, name)))
-    report = desk.verify.run(VerifyOptions(rate=0)).report
-    assert calls == ["open_slices", "close_slices"] * 2
-    assert (report.counts[Kind.ORPHANED], report.drift, report.compared) == (3, 3, 80)
-
-
-def noted(calls: list[str], method: Any) -> Any:
-    def call(*args: Any) -> Any:
-        calls.append(method.__name__)
-        return method(*args)
-
-    return call
-
-
 @pytest.mark.release("real processes, ten seconds each; a rebuild and a comparison by them are in the quick run")
 def test_a_plan_of_repairs_in_parts_is_whole_and_keeps_to_its_limit(world: JoinedWorld) -> None:
     world.add(400)
@@ -519,35 +302,3 @@ def test_a_plan_of_repairs_in_parts_is_whole_and_keeps_to_its_limit(world: Joine
     desk.repair.write(plan, ALICE, "why", rate=0)
     world.project()
     assert world.drift() == 0
-
-
-@pytest.mark.release("real processes, ten seconds each; a rebuild and a comparison by them are in the quick run")
-def test_unknown_documents_hide_no_orphan_from_a_plan_of_repairs(world: JoinedWorld) -> None:
-    """Far more of them than the limit, and known at once: an orphan is judged at the end of its part."""
-    world.add(40)
-    world.fill_index()
-    unknown = [{"index": {"_id": f"what is this {n}"}} for n in range(100)]
-    orphans = [{"index": {"_id": f"article:{n}"}} for n in range(900, 905)]
-    operations = [line for action in (*unknown, *orphans) for line in (action, {})]
-    world.es.bulk(index=world.index, operations=operations, refresh=True)
-    desk = world.reindexing()
-    desk.parallel.spread = Spread(1)
-    alone = desk.repair.plan(VerifyOptions(rate=0), 7)
-    desk.parallel.spread = Spread(2)
-    together = desk.repair.plan(VerifyOptions(rate=0), 7)
-    assert together.by_kind == alone.by_kind == {"missing": 0, "stale": 0, "orphaned": 5, "different": 0}
-    assert together.verification.report.counts[Kind.UNKNOWN] == 100
-
-
-def test_a_sample_meets_what_the_index_lacks_by_the_keys_that_statistics_know(
-    world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(key_bounds, "ONE_SAMPLE_ROWS", 100)
-    world.add(2_000)
-    world.connection.execute("analyze articles")
-    world.es.index(index=world.index, id="article:1", document={})
-    world.es.indices.refresh(index=world.index)
-    report = world.reindexing().verify.run(VerifyOptions(rate=0, sample=100)).report
-    # 13 keys of the statistics and the four after each; nothing follows the highest one, which may be drawn. The ids
-    # of the index lead to the first dozen only.
-    assert report.counts[Kind.MISSING] >= 12 * 4

@@ -12,7 +12,6 @@ from outbox.store.backlog import HEAD_ROWS, MOST_COUNTED, SETTINGS, PostgresBack
 from outbox.store.queries import queries
 from outbox.store.schema.migrate import migrate
 from outbox.telemetry.backlog import BacklogSampler
-from tests.fixtures.waiting import eventually
 
 Connection = psycopg.Connection[Any]
 
@@ -79,36 +78,6 @@ def test_only_open_rows_count(connection: Connection, backlog: PostgresBacklog) 
     counts = backlog.open_counts()
     assert (counts.lag, counts.due) == (4, 4)
     assert backlog.failed_by_reason() == {"connect": 5, "": 1}
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {},  # fresh
-        {"next_retry_at": ahead("1 hour"), "attempts": 3},  # waiting for a retry
-        {"next_retry_at": ago("1 minute"), "attempts": 3},  # due for a retry
-        {"abandoned_count": 2},  # its worker died
-        {"status": "processing", "lease_until": ahead("1 minute")},
-    ],
-)
-def test_the_oldest_open_row_gives_the_age(
-    connection: Connection, backlog: PostgresBacklog, columns: dict[str, Any]
-) -> None:
-    insert(connection, 1, created_at=ago("1 hour"), **columns)
-    insert(connection, 3, created_at=ago("1 minute"))
-    insert(connection, 1, created_at=ago("9 hours"), status="done", processed_at=ago("1 hour"))
-    assert backlog.open_counts().oldest_age_seconds == pytest.approx(3_600, abs=30)
-
-
-def test_due_leaves_out_what_is_in_flight_and_what_waits(connection: Connection, backlog: PostgresBacklog) -> None:
-    insert(connection, 10)
-    lease(connection, "1 minute", 4)
-    insert(connection, 3, next_retry_at=ahead("1 hour"))
-    insert(connection, 2, next_retry_at=ago("1 second"))
-    insert(connection, 1, abandoned_count=1)
-    insert(connection, 1, abandoned_count=1, next_retry_at=ahead("1 hour"))
-    counts = backlog.open_counts()
-    assert (counts.lag, counts.inflight, counts.waiting, counts.due) == (17, 4, 4, 9)
 
 
 STUCK = [
@@ -222,30 +191,3 @@ def test_a_sample_that_takes_too_long_is_missed_and_the_connection_stays(databas
         blocker.rollback()
     assert reader.open_counts().lag == 0
     reader.close()
-
-
-def test_a_broken_connection_is_said_and_opened_again(database: str, connection: Connection) -> None:
-    reader = PostgresBacklog(database)
-    heard = Heard()
-    sampler = BacklogSampler(reader, heard)
-    sampler.sample()
-    ended = connection.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity"
-        " where datname = current_database() and application_name = 'outbox sampler'"
-    ).fetchall()
-    assert ended == [(True,)]
-    eventually(lambda: sampler.sample() and heard.of(facts.DatabaseBack), what="the sampler's return")
-    assert [fact.where for fact in heard.of(facts.DatabaseLost)] == ["sampler"]
-    assert len(heard.of(facts.BacklogSampled)) == 2
-    reader.close()
-
-
-def test_nothing_stays_set_in_the_session(database: str, backlog: PostgresBacklog) -> None:
-    """Behind pgbouncer the next client gets the same server session."""
-    backlog.open_counts()
-    assert backlog._connection is not None
-    for name in (*SETTINGS, "statement_timeout"):
-        row = backlog._connection.execute(
-            "select setting = reset_val from pg_settings where name = %s", [name]
-        ).fetchone()
-        assert row == (True,), name

@@ -1,7 +1,6 @@
 """A real broker that asks for TLS and a login: what is wrong is said by its name."""
 
 import re
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -26,8 +25,7 @@ from outbox.embedded.process import free_port
 from outbox.errors import StreamDown
 from outbox.facts import StreamFault
 from outbox.kafka.findings import StreamExam
-from outbox.kafka.group_progress import ANSWER_SECONDS, KafkaOffsets
-from outbox.ports import Level
+from outbox.kafka.group_progress import KafkaOffsets
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.processes import ROOT
 from tests.fixtures.secured import Authority
@@ -119,32 +117,6 @@ def topic(secured: Secured) -> Iterator[str]:
     name = secured.desk.create_topic(f"test-{uuid.uuid4().hex[:12]}", PARTITIONS)
     yield name
     secured.desk.delete_topic(name)
-
-
-# A token that nobody signs, which a broker takes unless it is configured to check one; and where the client stands.
-BY_TOKEN = {
-    "sasl_mechanism": "OAUTHBEARER",
-    "sasl_username": None,
-    "sasl_password": None,
-    "client_options": SecretStr(
-        f'{{"enable.sasl.oauthbearer.unsecure.jwt": true, "sasl.oauthbearer.config": "principal={USER}",'
-        ' "client.rack": "eu-1a", "group.instance.id": "worker-1"}'
-    ),
-}
-
-
-@pytest.mark.parametrize("login", [{"sasl_mechanism": "SCRAM-SHA-512"}, {"sasl_mechanism": "PLAIN"}, BY_TOKEN])
-def test_records_are_read_and_committed_over_tls_with_a_login(
-    secured: Secured, topic: str, login: dict[str, Any]
-) -> None:
-    secured.desk.produce(topic, [an_event_record(str(n), n) for n in range(1, 21)])
-    settings, sink = secured.settings(topic, **login), MemorySink()
-    with joined(settings, MemoryRecords(), sink) as member:
-        ends = {number: end for number, end in secured.desk.ends(topic).items() if end}
-        member.run_until(committed=ends, desk=secured.desk, group=settings.group, topic=topic)
-        assert member.of(StreamFault) == []
-    assert len(sink.documents) == 20
-    assert sum(each.lag for each in KafkaOffsets(settings).read()) == 0
 
 
 def rights_of_the_page() -> list[tuple[str, str, str]]:
@@ -253,19 +225,3 @@ def wrong(secured: Secured, authority: Authority, tmp_path: Path) -> dict[str, d
         "KAFKA_SASL_USERNAME": {"sasl_username": "somebody"},
         "KAFKA_CA_CERTS": {"ca_certs": Authority.made(tmp_path / "other", "another authority").certificate},
     }
-
-
-@pytest.mark.parametrize("named", ["KAFKA_SASL_PASSWORD", "KAFKA_SASL_USERNAME", "KAFKA_CA_CERTS"])
-def test_what_is_wrong_is_named_by_the_worker_and_by_doctor_without_a_secret(
-    secured: Secured, topic: str, authority: Authority, tmp_path: Path, named: str
-) -> None:
-    settings = secured.settings(topic, **wrong(secured, authority, tmp_path)[named])
-    with joined(settings, MemoryRecords(), MemorySink()) as member:
-        eventually(lambda: any(named in fact.error for fact in member.of(StreamFault)), what="its own words")
-        said = " ".join(fact.error for fact in member.of(StreamFault))
-    began = time.monotonic()
-    (finding,) = StreamExam(KafkaOffsets(settings), set, lambda: 0).examine()
-    assert finding.level is Level.BAD
-    assert named in finding.detail
-    assert PASSWORD not in said + finding.detail + finding.remedy
-    assert time.monotonic() - began < ANSWER_SECONDS  # it does not wait for a broker that has answered

@@ -1,19 +1,15 @@
-"""Statistics, groups and previews: right numbers, from indexes of failed rows and the roll-up alone."""
+"""Statistics, groups and previews: right numbers. What they read of a large table: test_browse_plans.py."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import psycopg
-import pytest
 
 from outbox.ops.failures import FailureDesk, StatsDesk
-from outbox.policy.inputs import BadRequest, EventFilter, parameters
+from outbox.policy.inputs import EventFilter
 from outbox.store.failures import PostgresFailures, PostgresRollup, PostgresStatistics
 from outbox.store.pool import Database
-from outbox.store.queries import queries
 from tests.fixtures.failures import events
-from tests.fixtures.postgres import fresh_database
 
 Connection = psycopg.Connection[Any]
 
@@ -84,91 +80,3 @@ def test_groups_say_what_failed_how_often_and_since_when(connection: Connection,
     assert (third.fingerprint, third.count) == ("none", 1)
     assert [group.count for group in desk.groups(EventFilter(entity_type="page"))] == [1]
     assert [group.count for group in desk.groups(EventFilter(fingerprint="none"))] == [1]
-
-
-def test_a_preview_pages_without_duplicates_in_the_order_of_the_replay(connection: Connection, pool: Database) -> None:
-    ids = events(connection, 7)
-    desk = FailureDesk(PostgresFailures(pool))
-    pages = [desk.preview(EventFilter(), page, 3) for page in (1, 2, 3)]
-    assert [row["id"] for page in pages for row in page.rows] == ids
-    assert [page.has_more for page in pages] == [True, True, False]
-    assert {page.total for page in pages} == {7}
-    for wrong in ({"page": 0}, {"page_size": 0}, {"page_size": 501}):
-        with pytest.raises(BadRequest):
-            desk.preview(EventFilter(), **wrong)
-
-
-@pytest.fixture(scope="module")
-def many(postgres_url: str, migrated_template: str) -> Iterator[Connection]:
-    """60,000 done, 3,000 failed in 40 groups, 2,000 open: enough for the planner to have a choice. It is only read."""
-    with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
-        fill(connection)
-        yield connection
-
-
-def fill(connection: Connection) -> None:
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, status, processed_at, payload)"
-        " select 'block', n::text, 'upsert', 'done', now() - n * interval '1 second', '{}'"
-        " from generate_series(1, 60000) n"
-    )
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, status, failed_at, error_reason,"
-        " error_fingerprint) select 'block', 'f' || n, 'upsert', 'failed', now() - n * interval '1 second', 'connect',"
-        " lpad(to_hex(n %% 40), 16, '0') from generate_series(1, 3000) n",
-        [],
-    )
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op) select 'block', 'o' || n, 'upsert'"
-        " from generate_series(1, 2000) n"
-    )
-    connection.execute("vacuum analyze search_outbox_events")
-
-
-NAMED: dict[str, Any] = {
-    **parameters(EventFilter()),
-    "most": 200_000,
-    "limit": 100,
-    "offset": 0,
-    "window": timedelta(hours=48),
-    "fingerprints": ["0000000000000001"],
-}
-
-
-@pytest.mark.parametrize(
-    ("topic", "query"),
-    [
-        ("statistics", "failed"),
-        ("statistics", "failed_hours"),
-        ("statistics", "discarded"),
-        ("failures", "groups"),
-        ("failures", "group_samples"),
-        ("failures", "group_hours"),
-        ("failures", "preview"),
-        ("failures", "count"),
-        ("failures", "plan_counts"),
-        ("failures", "plan_rows"),
-        ("failures", "plan_ids"),
-    ],
-)
-def test_no_statistic_reads_done_rows(many: Connection, topic: str, query: str) -> None:
-    explain = f"explain (analyze, format json) {queries(topic)[query]}"
-    row = many.execute(explain.encode(), NAMED).fetchone()
-    assert row is not None
-    read = rows_read(row[0][0]["Plan"])
-    assert sum(read.values()) <= 3_100, read
-    assert "Seq Scan" not in str([key for key in read if "search_outbox_events" in key])
-
-
-def rows_read(plan: dict[str, Any]) -> dict[str, float]:
-    """Rows that scans have touched, by node."""
-    found: dict[str, float] = {}
-    stack = [plan]
-    while stack:
-        node = stack.pop()
-        stack += node.get("Plans", [])
-        if "Relation Name" in node:
-            name = f"{node['Node Type']} {node['Relation Name']} {node.get('Index Name', '')}"
-            touched = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
-            found[name] = found.get(name, 0) + touched
-    return found

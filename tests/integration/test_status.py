@@ -7,8 +7,6 @@ from outbox.app.desk import QueueDesk
 from outbox.ops.pauses import NeedsByType
 from outbox.policy.audit import Actor, Source
 from outbox.store.schema.migrate import migrate
-from tests.fixtures.commands import Outbox
-from tests.fixtures.console import StartConsole
 from tests.fixtures.queue import EventTable
 
 ALICE = Actor("alice", Source.CLI)
@@ -33,20 +31,6 @@ def test_what_waits_what_failed_and_who_works_are_counted(queue: EventTable, des
     assert {name: failed for name, (_, _, failed) in counts.items()} == {"article": 1, "author": 1}
     assert status.queue.rate == pytest.approx(0.2)
     assert [(w.worker, w.alive, w.state) for w in status.workers] == [("w1", True, "running")]
-
-
-def test_the_command_and_the_page_say_what_keeps_each_type(
-    queue: EventTable, outbox_here: Outbox, start_console: StartConsole
-) -> None:
-    declared = "insert into search_outbox_entity_types (entity_type, kept_by, moving, declared_by) values"
-    queue.connection.execute(f"{declared} ('note', 'payload', false, 'x'), ('book', 'view', true, 'x')".encode())
-    said = outbox_here("status").out
-    assert "kept by the view: book" in said
-    assert "by payloads: note" in said
-    assert "MOVING, `outbox types set` goes on: book" in said
-    page = start_console().client.get("/ops/queue/system").text
-    assert "book" in page
-    assert "note" in page
 
 
 def test_a_worker_that_is_silent_for_three_intervals_is_not_alive(queue: EventTable, desk: QueueDesk) -> None:
@@ -74,10 +58,3 @@ def test_a_pause_of_one_type_needs_its_indexes(desk: QueueDesk, database: str) -
     assert refused.value.exit_code == 78
     migrate(database, by_type=True)
     assert desk.pauses.pause(ALICE, "x", "article")["scope"] == "type:article"
-
-
-def test_a_lifted_brake_ends_by_itself(desk: QueueDesk, connection: psycopg.Connection) -> None:
-    said = desk.pauses.let_fail("5d4ed31ca13675e1", ALICE, "these are broken")
-    assert said["scope"] == "let_fail:5d4ed31ca13675e1"
-    assert (said["until"] - said["at"]).total_seconds() == pytest.approx(3600, abs=60)
-    assert connection.execute("select kind from search_outbox_controls").fetchone() == ("let_fail",)

@@ -1,31 +1,25 @@
 """What a real connector has not captured yet is waited for and named; it is neither drift nor caught up."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
 from elasticsearch import Elasticsearch
-from psycopg import sql
 
 from outbox.app.reindex import open_reindexing
 from outbox.config import load_settings
 from outbox.embedded.connect_api import ConnectApi
-from outbox.errors import NotPermitted
 from outbox.kafka import capture_wait as capturing
 from outbox.kafka.connector import configuration
 from outbox.kafka.connector_settings import connector_plan
 from outbox.reindex import comparison, mismatches
 from outbox.reindex.verify import Verification, VerifyOptions
-from outbox.store.event_log import PostgresCapture
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import Called, call
 from tests.fixtures.connect import Capture, debezium_source
-from tests.fixtures.failures import open_database
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.waiting import eventually
 from tests.fixtures.world import TABLE
@@ -139,50 +133,3 @@ def test_what_a_stopped_connector_has_not_captured_is_named_and_no_drift(
     assert (waited.code, "the connector is stopped" in waited.err) == (3, True), waited
     assert (waited.json["caught_up"], waited.json["left"]) == (False, None)
     assert "the connector is stopped" in waited.json["not_captured"]
-
-
-@pytest.mark.release("fifteen seconds of Debezium; unit/kafka has the waiting (test_capture.py, test_stream_mark.py)")
-def test_verify_and_wait_stay_until_the_connector_is_back_and_its_record_settled(shop: LoggedShop) -> None:
-    shop.stop()
-    shop.change("second")
-
-    def go_on() -> None:
-        shop.resume()
-        shop.settle(2)
-
-    later = threading.Timer(2.0, go_on)
-    later.start()
-    found = shop.verify()
-    later.join()
-    assert (found.report.drift, found.report.in_flux, found.report.notes) == (0, 0, [])
-    assert found.seconds > 1.5
-    caught_up = shop.wait(60)
-    assert caught_up.code == 0, caught_up
-
-
-@pytest.mark.release("fifteen seconds of Debezium; unit/kafka has the waiting (test_capture.py, test_stream_mark.py)")
-def test_what_still_differs_when_all_is_settled_is_drift_and_a_slot_that_cannot_be_read_is_said(
-    shop: LoggedShop,
-) -> None:
-    shop.change("second")
-    shop.settle(2, written=False)
-    found = shop.verify()
-    assert (found.report.drift, found.report.unjudged, found.report.notes) == (1, 0, [])
-    shop.settle(2)
-    assert shop.verify().report.drift == 0
-    shop.stop()
-    shop.change("third")
-    found = shop.verify(OUTBOX_EVENT_LOG_SLOT="elsewhere")
-    assert found.report.drift == 1
-    assert "this database has no slot elsewhere: what its connector has not captured yet" in found.sentence
-    # A role that may not read slots is refused, and does not see an absent one.
-    role = f"blind_{uuid4().hex[:12]}"
-    name, parts = sql.Identifier(role), urlsplit(shop.url)
-    shop.connection.execute(sql.SQL("create role {} login password 'blind'").format(name))
-    shop.connection.execute("revoke select on pg_replication_slots from public")
-    where = urlunsplit(parts._replace(netloc=f"{role}:blind@{parts.hostname}:{parts.port}"))
-    try:
-        with open_database(where, size=1) as pool, pytest.raises(NotPermitted):
-            PostgresCapture(pool, shop.slot).read()
-    finally:
-        shop.connection.execute(sql.SQL("drop role {}").format(name))
