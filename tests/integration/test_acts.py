@@ -114,9 +114,6 @@ def test_a_flush_is_approved_by_someone_else_than_who_asks_for_it(
     assert audit_counts(connection)["FLUSH_SUMMARY"] == 1
 
 
-# Payloads that are nested deeply
-
-
 # Reasons
 
 

@@ -24,7 +24,6 @@ def shared(postgres_url: str, migrated_template: str, elastic_url: str) -> Itera
 
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-SAME = {"sec-fetch-site": "same-origin"}
 
 
 def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
@@ -138,27 +137,6 @@ def test_hostile_text_is_shown_as_text_on_every_page(console: Served, connection
     refused = client.get("/ops/queue/events", params={"fingerprint": HOSTILE})
     assert refused.status_code == 422
     assert "<script>alert" not in refused.text
-
-
-@pytest.mark.parametrize(
-    ("path", "form", "status"),
-    [
-        ("/replay/plan", {"scope": "selected"}, 422),
-        ("/replay/run", {**ACT, "plan": "unknown"}, 409),
-        ("/events/nope/discard", ACT, 404),
-        ("/audit/prune", {**ACT, "older_than_days": "x"}, 422),
-        ("/pause", {"by": "alice", "reason": ""}, 422),
-    ],
-)
-def test_a_wrong_form_is_a_page_that_says_so(
-    shared: tuple[Served, psycopg.Connection], path: str, form: dict[str, str], status: int
-) -> None:
-    console, connection = shared
-    before = state(connection)
-    answer = console.client.post(f"/ops/queue{path}", data=form, headers=SAME)
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"].startswith("text/html")
-    assert state(connection) == before
 
 
 def test_a_body_without_a_length_is_bounded_too(shared: tuple[Served, psycopg.Connection]) -> None:

@@ -15,7 +15,9 @@ from elasticsearch import Elasticsearch
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.facts import Unclassified, Warned
+from outbox.policy.inputs import EventFilter
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
+from outbox.store.browsing import PostgresBrowsing
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.failures import open_database
@@ -73,6 +75,7 @@ CASES = [
     doc("an integer above 2^63 in a long", '{"long": 9223372036854775808}', REJECTED, "long"),
     doc("the word NaN in a number, as to_json writes it", '{"ratio": "NaN"}', REJECTED, "ratio"),
     Case("NaN as a literal", {"payload": '{"x": NaN}'}, sqlstate="22P02"),
+    Case("Infinity as a literal", {"payload": '{"x": Infinity}'}, sqlstate="22P02"),
     # text
     doc("an escaped NUL", r'{"s": "a\u0000b"}'),
     doc("a lone surrogate", r'{"s": "\ud800"}', REJECTED, either=True),
@@ -148,6 +151,7 @@ CASES = [
     # routing and times
     Case("a routing of 600 bytes", {"routing": "r" * 600}),
     Case("a routing with a comma and a line break", {"routing": "a,b\n"}),
+    Case("created in 1970", {"created_at": "1970-01-01"}),
     Case("created in 9999", {"created_at": "9999-01-01"}),
     Case("a traceparent that is none", {"traceparent": "\u2028 nonsense"}),
 ]
@@ -245,6 +249,14 @@ def test_each_ends_in_exactly_its_class_and_its_neighbours_are_done(bench: Bench
     assert wrong == []
 
 
+def test_bytes_that_are_no_utf8_never_get_in(bench: Bench) -> None:
+    insert = "insert into search_outbox_events (entity_type, entity_id, op, payload) values ('a', 'b', 'upsert', %s)"
+    with pytest.raises(psycopg.errors.CharacterNotInRepertoire):
+        bench.queue.connection.execute(
+            insert.replace("%s", "convert_from(%s, 'UTF8')::json").encode(), [b'{"s": "\xff"}']
+        )
+
+
 def test_a_thousand_documents_with_three_bad_ones_997_are_done(bench: Bench) -> None:
     """Refused by the mapping, a 513-byte id by plain SQL, one over the size limit."""
     bench.queue.produce_many(997)
@@ -298,6 +310,18 @@ def samples(queue: EventTable) -> None:
 
 def test_a_time_that_python_does_not_know_stops_no_claim(bench: Bench) -> None:
     all_done(bench.queue, bench.worker)
+
+
+@pytest.mark.parametrize(("when", "year"), [*zip(CREATED, (9999, 1, 9999, 1), strict=True)])
+def test_such_a_time_is_shown_as_the_nearest_that_python_knows(queue: EventTable, when: str, year: int) -> None:
+    """One such row was enough to fail every list that it stood in."""
+    id = queue.produce(created_at=when, next_retry_at=when)
+    browsing = PostgresBrowsing(queue.pool())
+    shown = browsing.event(id)
+    assert shown is not None
+    assert (shown["created_at"].year, shown["next_retry_at"].year) == (year, year)
+    page = browsing.page("list_open", EventFilter(), limit=10, statuses=["pending"], before_seq=2**62)
+    assert len(page) == 1
 
 
 def test_neither_does_one_that_an_older_server_cannot_calculate_with(older_postgres_url: str) -> None:

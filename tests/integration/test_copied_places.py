@@ -5,11 +5,12 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.policy.drift import Kind
-from outbox.reindex import mismatches
 from outbox.reindex.verify import VerifyOptions
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, RebuildWorld
 from tests.fixtures.world import World
+
+pytestmark = pytest.mark.usefixtures("quick_second_looks")
 
 TABLES = """
 create table authors (id int primary key, tenant text not null, banned boolean not null default false);
@@ -29,11 +30,6 @@ class Tenants(RebuildWorld):
 
     def _prepare(self) -> None:
         self.connection.execute(TABLES.encode())
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture

@@ -201,9 +201,6 @@ def test_a_view_that_becomes_materialised_while_a_daemon_runs_is_not_read_any_mo
     assert articles.document(entity) is None
 
 
-# The lookup brake
-
-
 # The plan
 
 

@@ -5,7 +5,6 @@ from uuid import UUID
 import pytest
 
 from outbox.app.desk import QueueDesk
-from outbox.ops.status import in_fanouts
 from outbox.policy.drift import Key
 from outbox.store.entity_events import EntityEvents
 from outbox.store.schema.migrate import migrate
@@ -17,25 +16,6 @@ def fan_out(queue: EventTable, key: str = "7", written: int | None = None, curso
     return queue.produce(
         key, op="fanout", fanout_attachment=42, fanout_keys="[{}]", fanout_written=written, fanout_cursor=cursor
     )
-
-
-def test_status_counts_open_and_failed_ones_their_progress_and_what_waits(queue: EventTable, desk: QueueDesk) -> None:
-    assert in_fanouts(desk.status.read().fanouts) == ""
-    first = fan_out(queue, written=1_000, cursor="k500")
-    fan_out(queue, "8", written=234)
-    failed = fan_out(queue, "9")
-    for _ in range(3):
-        queue.produce(op="refresh", fanout_id=first)
-    queue.connection.execute("update search_outbox_events set status = 'failed' where id = %s", [failed])
-    queue.connection.execute(
-        "update search_outbox_events set created_at = now() - interval '1 hour' where id = %s", [first]
-    )
-    found = desk.status.read().fanouts
-    assert (found.open, found.written, found.failed, found.refreshes_open) == (2, 1_234, 1, 3)
-    assert found.oldest_age_seconds == pytest.approx(3600, abs=60)
-    told = in_fanouts(found)
-    assert told.startswith("2 open, the oldest 60 min old, 1,234 refreshes written so far")
-    assert told.endswith("3 of their refreshes wait; 1 failed")
 
 
 @pytest.mark.parametrize("how", ["replay", "by hand"])

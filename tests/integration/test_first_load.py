@@ -57,27 +57,6 @@ def test_beside_a_projector_and_overlapping_writers_it_converges(world: JoinedWo
     assert world.drift() == 0
 
 
-def test_what_changes_between_the_read_and_the_write_of_a_page_is_not_put_back(
-    world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.add(3)
-    write = copier.Copier.write
-
-    def late(self: copier.Copier, page: copier.DocumentPage) -> copier.Copied:
-        """The projector is faster: its refreshes drew their versions after the page was read."""
-        world.comment(1)
-        world.delete(2)
-        world.project()
-        monkeypatch.setattr(copier.Copier, "write", write)
-        return write(self, page)
-
-    monkeypatch.setattr(copier.Copier, "write", late)
-    world.fill_index()
-    assert world.source("article:1") == {"title": "title 1", "comments": 1}
-    assert world.source("article:2") is None
-    assert world.drift() == 0
-
-
 @pytest.mark.parametrize(("held", "written"), [(10**9, True), (2**62 + 1, False)], ids=["ahead", "too high"])
 def test_an_index_that_is_ahead_of_the_database_moves_its_versions_on(
     world: JoinedWorld, held: int, written: bool

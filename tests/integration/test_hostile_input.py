@@ -1,4 +1,4 @@
-"""Hostile text through SQL and the library: a clear refusal or an exact row (HTTP: test_console_openapi.py)."""
+"""Hostile text through the library and outbox_enqueue: a refusal or an exact row (HTTP: test_console_openapi.py)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +13,6 @@ from tests.fixtures.hostile import HOSTILE, TEXTS
 from tests.fixtures.postgres import fresh_database
 
 Connection = psycopg.Connection[Any]
-
-# outbox_enqueue and the library: refuse early only what the worker would refuse, and write what was given
 
 
 @pytest.fixture(scope="module")

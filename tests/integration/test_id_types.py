@@ -243,6 +243,3 @@ def test_every_other_type_is_refused_by_name_with_its_remedy(queue: EventTable) 
             documents.load([Wanted(UUID(int=1), "thing", "1")])
         with pytest.raises(UnsupportedIds):
             PostgresTruth(queue.pool(), view).types()
-
-
-# The whole way

@@ -9,7 +9,7 @@ from outbox.errors import Conflict, UsageError
 from outbox.facts import Warned
 from outbox.policy.outcome import Failure, Reason
 from outbox.ports import BulkAction
-from outbox.reindex import copier, mismatches
+from outbox.reindex import copier
 from outbox.reindex.backfill import RebuildUnderWay
 from outbox.reindex.rebuild_steps import (
     Broken,
@@ -28,13 +28,10 @@ from tests.fixtures.rebuilding import ALICE, Fuse, JoinedRebuildWorld, Killed, R
 from tests.fixtures.sinks import is_opensearch
 from tests.fixtures.world import World
 
+pytestmark = pytest.mark.usefixtures("quick_second_looks")
+
 # The fuse burns before and after every call: an odd step kills at both by turns, an even one always at the same.
 STEP = depth(6, 3, 1)
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])

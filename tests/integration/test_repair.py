@@ -8,20 +8,16 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
 from outbox.policy.audit import Actor, Source
-from outbox.reindex import mismatches
 from outbox.reindex.repair import ManyDeletes, Repaired, RepairPlan
 from outbox.reindex.verify import VerifyOptions
 from tests.fixtures.queue import EventTable
 from tests.fixtures.world import World
 
+pytestmark = pytest.mark.usefixtures("quick_second_looks")
+
 ALICE = Actor("alice", Source.CLI)
 
 SHARDS = 3  # a comparison reads all of them
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])

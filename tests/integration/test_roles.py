@@ -116,6 +116,18 @@ def test_no_role_may_reshape_a_table(owner: Connection, made: Roles, role: str) 
 
 
 @pytest.mark.parametrize("role", ROLES)
+def test_no_role_may_log_in_create_or_become_another_when_it_is_made(owner: Connection, role: str) -> None:
+    about = owner.execute(
+        "select rolcanlogin, rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication,"
+        " exists (select from pg_auth_members where member = r.oid), has_schema_privilege(rolname, 'public', 'CREATE')"
+        " from pg_roles r where rolname = %s",
+        [f"search_outbox_{role}"],
+    ).fetchone()
+    assert about is not None
+    assert not any(about)
+
+
+@pytest.mark.parametrize("role", ROLES)
 def test_no_role_may_hand_on_what_it_has_or_switch_off_a_guard(owner: Connection, made: Roles, role: str) -> None:
     handed = "select 1 from pg_class, aclexplode(relacl) where grantee = %s::regrole and is_grantable"
     assert owner.execute(handed, [made.name(role)]).fetchall() == []

@@ -2,6 +2,7 @@
 event an attempt, and is used again when it is back."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from outbox.config import ElasticSettings
 from outbox.facts import Fact, NodeBack, NodeLeftOut
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction, Level, WriteReport
-from outbox.sink.client import Elastic, connect
+from outbox.sink.client import Elastic, NoReply, connect
 from outbox.sink.elastic import MOST_EXCUSED, ElasticSink
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.proxy import proxy_to
@@ -162,6 +163,17 @@ def away(_: Request) -> bytes:
     return answer(503, b"no upstream", headers="", kind="text/plain")
 
 
+def slow(released: threading.Event) -> Callable[[Request], bytes]:
+    """Up, and answering nothing else before it is released."""
+
+    def reply(request: Request) -> bytes:
+        if request.path != "/":
+            released.wait(PATIENCE_SECONDS)
+        return node()(request)
+
+    return reply
+
+
 def refusing(status: int, _: Request) -> bytes:
     return answer(status, b"{}", headers="")
 
@@ -254,6 +266,15 @@ def test_a_shard_or_master_that_is_missing_while_a_node_is_left_out_costs_no_att
             assert are_excused(write_one(elastic)) == [False]
 
 
+def test_a_request_that_is_lost_at_the_last_node_is_not_excused() -> None:
+    """The document may have brought the others down. That one node is down does not hide that it was sent."""
+    with scripted(lambda _: b"", node()) as up, elastic_at(up.url, NOBODY) as (elastic, _):
+        lost = elastic.call("PUT", "/things/_bulk", b"{}\n")
+        assert isinstance(lost, NoReply)
+        assert lost.sent
+        assert are_excused(write_one(elastic, 2)) == [False] * 2
+
+
 @pytest.mark.parametrize(
     ("second", "said"),
     [
@@ -333,3 +354,15 @@ def test_where_nobody_may_ask_for_the_cluster_the_targets_are_compared(
         found = [finding for finding in elastic.check_nodes() if finding.name == "nodes"]
         assert [finding.level for finding in found] == ([] if level is None else [level])
         assert all(said in finding.detail and finding.remedy for finding in found)
+
+
+def test_a_read_that_no_node_answers_in_time_costs_no_attempt_while_one_is_left_out() -> None:
+    released = threading.Event()
+
+    with scripted(taken, slow(released)) as up, elastic_at(up.url, NOBODY) as (elastic, _):
+        try:
+            (outcome,) = ElasticSink(elastic).write([BulkAction("things", "a", 1, None, b"{}")], 0.3).outcomes
+        finally:
+            released.set()
+        assert are_excused([outcome]) == [True]
+        assert not up.bulks

@@ -140,6 +140,3 @@ def test_a_row_that_breaks_its_read_is_named_and_its_neighbours_are_done(
     assert sqlstate in articles.queue.row(broken).error
     assert "secret" not in articles.queue.row(broken).error
     assert {articles.state(id) for id in ids} == {("done", 1, None)}
-
-
-# A view that is replaced while the projector runs

@@ -13,7 +13,7 @@ from outbox.config import Settings
 from outbox.kafka import settle_wait
 from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.policy.reindex import Rebuild
-from outbox.reindex import comparison, mismatches
+from outbox.reindex import comparison
 from outbox.reindex.joining import rebuild_copier
 from outbox.reindex.rebuild_steps import OutOfSight
 from outbox.reindex.verify import Verification, VerifyOptions
@@ -24,12 +24,9 @@ from tests.fixtures.queue import EventTable
 from tests.fixtures.streaming import an_event_record
 from tests.fixtures.world import World
 
+pytestmark = pytest.mark.usefixtures("quick_second_looks")
+
 KAFKA = {"OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture

@@ -6,20 +6,15 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.policy.drift import Kind
-from outbox.reindex import mismatches
 from outbox.reindex.tables import PostgresVerifications
 from outbox.reindex.verify import Verification, VerifyOptions
 from tests.fixtures.elasticsearch import delete_matching
 from tests.fixtures.queue import EventTable
 from tests.fixtures.world import World
 
+pytestmark = pytest.mark.usefixtures("quick_second_looks")
+
 SHARDS = 3  # a comparison reads all of them
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Second checks come after a tenth of a second: nobody else is at work here."""
-    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])

@@ -156,25 +156,6 @@ def test_what_cannot_be_derived_is_named(tables: Connection, joined: str, expect
 
 
 @pytest.mark.parametrize(
-    ("head", "expected"),
-    [
-        ("'post'::text as entity_type, p.id::text as entity_id", "by id"),
-        ("'post'::text as entity_type, 'p-' || p.id as entity_id", "select ('p-'::text || changed.id)"),
-        (
-            "'post'::text as entity_type, (p.id + p.user_id)::text as entity_id",
-            "select (changed.id + changed.user_id)::text",
-        ),
-        ("'post'::text as entity_type, concat(p.id, '-'::text) as entity_id", "select concat(changed.id, '-'::text)"),
-        ("'it''s'::varchar as entity_type, p.ref as entity_id", "by ref"),
-    ],
-)
-def test_the_id_keeps_what_the_view_makes_of_it(tables: Connection, head: str, expected: str) -> None:
-    found = derived(tables, "posts p", head)
-    assert in_the_way(found) == []
-    assert expected in {each.removeprefix("posts: ") for each in ways(found)}
-
-
-@pytest.mark.parametrize(
     ("head", "reason"),
     [
         ("p.title as entity_type, p.id as entity_id", "the entity_type of the part that reads posts is not a constant"),

@@ -143,9 +143,6 @@ def test_a_worker_whose_clock_is_an_hour_off_leases_and_retries_by_the_databases
     assert 40 < of_batch <= 60
 
 
-# A rebuild
-
-
 @pytest.mark.parametrize("policy", ["count", "pause"])
 def test_a_busy_pool_while_mirroring_is_no_failure_of_elasticsearch(queue: EventTable, policy: str) -> None:
     """Nobody could say whether an index is rebuilt, so nothing was sent: no attempt, no error, no pause of the sink."""
