@@ -10,7 +10,7 @@ from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, RebuildWorld
 from tests.fixtures.world import World
 
-pytestmark = pytest.mark.usefixtures("quick_second_looks")
+pytestmark = pytest.mark.usefixtures("quick_second_checks")
 
 TABLES = """
 create table authors (id int primary key, tenant text not null, banned boolean not null default false);

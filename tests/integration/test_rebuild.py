@@ -28,7 +28,7 @@ from tests.fixtures.rebuilding import ALICE, Fuse, JoinedRebuildWorld, Killed, R
 from tests.fixtures.sinks import is_opensearch
 from tests.fixtures.world import World
 
-pytestmark = pytest.mark.usefixtures("quick_second_looks")
+pytestmark = pytest.mark.usefixtures("quick_second_checks")
 
 # The fuse burns before and after every call: an odd step kills at both by turns, an even one always at the same.
 STEP = depth(6, 3, 1)

@@ -13,7 +13,7 @@ from outbox.reindex.verify import VerifyOptions
 from tests.fixtures.queue import EventTable
 from tests.fixtures.world import World
 
-pytestmark = pytest.mark.usefixtures("quick_second_looks")
+pytestmark = pytest.mark.usefixtures("quick_second_checks")
 
 ALICE = Actor("alice", Source.CLI)
 

@@ -24,7 +24,7 @@ from tests.fixtures.queue import EventTable
 from tests.fixtures.streaming import an_event_record
 from tests.fixtures.world import World
 
-pytestmark = pytest.mark.usefixtures("quick_second_looks")
+pytestmark = pytest.mark.usefixtures("quick_second_checks")
 
 KAFKA = {"OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
 

@@ -14,7 +14,7 @@ from outbox.store.schema.migrate import migrate
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, RebuildWorld
 
-pytestmark = pytest.mark.usefixtures("quick_second_looks")
+pytestmark = pytest.mark.usefixtures("quick_second_checks")
 
 
 @pytest.fixture

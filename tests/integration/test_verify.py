@@ -12,7 +12,7 @@ from tests.fixtures.elasticsearch import delete_matching
 from tests.fixtures.queue import EventTable
 from tests.fixtures.world import World
 
-pytestmark = pytest.mark.usefixtures("quick_second_looks")
+pytestmark = pytest.mark.usefixtures("quick_second_checks")
 
 SHARDS = 3  # a comparison reads all of them
 
