@@ -114,9 +114,6 @@ def test_a_flush_is_approved_by_someone_else_than_who_asks_for_it(
     assert audit_counts(connection)["FLUSH_SUMMARY"] == 1
 
 
-# Payloads that are nested deeply
-
-
 # Reasons
 
 
@@ -179,43 +176,6 @@ def test_every_endpoint_that_takes_a_reason_keeps_it(console: Served, connection
 
 
 # The first page and its filter
-
-
-def types_shown(page: str) -> dict[str, list[str]]:
-    """Entity type -> the cells of its row, from the table of the first page."""
-    table = page[page.index('id="types-title"') :]
-    rows = re.findall(r"<tr><th scope=\"row\" data-label=\"Entity type\".*?</tr>", table, re.DOTALL)
-    cells = [[re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in rows]
-    return {first: rest for first, *rest in cells}
-
-
-def test_the_first_page_takes_the_one_event_filter_and_counts_discarded_events(
-    console: Served, connection: psycopg.Connection
-) -> None:
-    events(connection, 2)
-    events(connection, 3, entity_type="order", prefix="o", code="OUTBOX_EXECUTION_FAILED", reason="es_5xx")
-    (gone,) = events(connection, 1, entity_type="junk", prefix="j")
-    assert post(console.client, f"/events/{gone}/discard", ACT).status_code == 200
-    everything = types_shown(console.client.get("/ops/queue").text)
-    head = re.findall(r'<th scope="col"[^>]*>([^<]*)', console.client.get("/ops/queue").text)
-    place = head.index("Discarded") - 1
-    assert {name: cells[place] for name, cells in everything.items()} == {"block": "0", "order": "0", "junk": "1"}
-    failed = head.index("Failed") - 1
-    for query, wanted in {
-        "entity_type=block": {"block": "2"},
-        "error_code=OUTBOX_EXECUTION_FAILED": {"order": "3"},
-        "error_reason=es_5xx&entity_type=block": {"block": "0"},
-        f"trace_id={'0' * 31}3": {"order": "1"},
-    }.items():
-        page = console.client.get(f"/ops/queue?{query}").text
-        assert {name: cells[failed] for name, cells in types_shown(page).items()} == wanted, query
-        lately = page[page.index('id="recent-failures"') : page.index('id="recent-acts"')]
-        assert ("order o" in lately, "block e" in lately) == ("order" in str(wanted), wanted.get("block") == "2"), query
-    acted = console.client.get("/ops/queue?entity_type=junk").text
-    assert "event discarded" in acted[acted.index('id="recent-acts"') :]
-    other = console.client.get("/ops/queue?entity_type=block").text
-    assert "event discarded" not in other[other.index('id="recent-acts"') :]
-    assert console.client.get("/ops/queue?error_code=nonsense").status_code == 422
 
 
 FILTERED = [f"/ops/queue{rest}" for rest in ("", "/failures", "/failures/list", "/events", "/replay")]

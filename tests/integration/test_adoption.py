@@ -162,19 +162,6 @@ def test_an_adopted_table_has_the_columns_of_a_fresh_one_with_its_own_types(
     assert {name for name, row in adopted.items() if row[1]} == {name for name, row in fresh.items() if row[1]}
 
 
-def test_an_adopted_table_has_the_settings_and_triggers_of_a_fresh_one(
-    empty_database: str, guide: Connection, connection: Connection
-) -> None:
-    migrate(empty_database)
-    facts = (
-        "select array(select unnest(reloptions) order by 1),"
-        " array(select tgname from pg_trigger where tgrelid = c.oid order by 1),"
-        " array(select (conname, convalidated)::text from pg_constraint where conrelid = c.oid and contype = 'c')"
-        " from pg_class as c where oid = 'search_outbox_events'::regclass"
-    )
-    assert guide.execute(facts).fetchone() == connection.execute(facts).fetchone()
-
-
 def test_versions_by_default_start_above_the_highest_that_is_there(empty_database: str, guide: Connection) -> None:
     guide.execute(INSERT, (41_000,))
     migrate(empty_database)
@@ -182,15 +169,6 @@ def test_versions_by_default_start_above_the_highest_that_is_there(empty_databas
         "insert into search_outbox_events (entity_type, entity_id, op) values ('block', gen_random_uuid(), 'upsert')"
     )
     assert value(guide, "select max(event_version) from search_outbox_events") == 41_001
-
-
-def test_enqueue_and_the_guard_work_on_an_adopted_table(empty_database: str, guide: Connection) -> None:
-    migrate(empty_database)
-    guide.execute("select outbox_enqueue('block', gen_random_uuid()::text, 'upsert', '{}', idempotency_key => 'k')")
-    guide.execute("update search_outbox_events set status = 'failed'")
-    assert value(guide, "select failed_at is not null from search_outbox_events")
-    guide.execute("update search_outbox_events set status = 'pending'")
-    assert value(guide, "select failed_at is null and seq is not null from search_outbox_events")
 
 
 def test_a_table_with_jsonb_is_projected_as_it_is(empty_database: str, guide: Connection) -> None:
@@ -211,15 +189,6 @@ def test_a_table_with_jsonb_is_projected_as_it_is(empty_database: str, guide: Co
     assert value(guide, "select error_code from search_outbox_events where failed_at is not null") == (
         "OUTBOX_PAYLOAD_INVALID"
     )
-
-
-def test_an_old_done_row_that_is_opened_again_can_be_claimed(empty_database: str, guide: Connection) -> None:
-    guide.execute(INSERT, (1,))
-    guide.execute("update search_outbox_events set status = 'done', processed_at = now()")
-    migrate(empty_database)
-    assert value(guide, "select seq from search_outbox_events") is None
-    guide.execute("update search_outbox_events set status = 'pending'")
-    assert value(guide, "select seq from search_outbox_events") is not None
 
 
 UNFIT = [
@@ -243,24 +212,6 @@ def test_a_table_that_cannot_be_adopted_is_refused_with_the_reason_and_left_alon
     with pytest.raises(CannotAdopt, match=complaint):
         plan(empty_database)
     assert columns(guide) == before
-
-
-def test_rows_that_cannot_be_adopted_are_counted(empty_database: str, guide: Connection) -> None:
-    guide.execute("alter table search_outbox_events alter column attempts drop not null")
-    for _ in range(3):
-        guide.execute(INSERT, (1,))
-    guide.execute("update search_outbox_events set status = 'parked', attempts = null")
-    with pytest.raises(CannotAdopt) as refusal:
-        migrate(empty_database)
-    assert "3 rows have the status 'parked'" in str(refusal.value)
-    assert "column attempts is null in some rows" in str(refusal.value)
-
-
-def test_a_table_in_another_schema_than_ours_would_go_to_is_refused(empty_database: str, guide: Connection) -> None:
-    guide.execute("create schema app")
-    guide.execute(f"alter database {guide.info.dbname} set search_path = app, public".encode())
-    with pytest.raises(CannotAdopt, match="schema public"):
-        migrate(empty_database)
 
 
 STEPS = [
@@ -329,29 +280,6 @@ def test_adoption_killed_in_the_middle_of_its_rows_goes_on_where_it_was(empty_da
     assert value(guide, "select count(*) from search_outbox_events") == 40_000
 
 
-WAITING_MIGRATES = """
-select count(*) from pg_stat_activity
- where datname = current_database() and application_name = 'outbox migrate' and wait_event = 'relation'
-"""
-
-
-def test_a_long_transaction_delays_adoption_and_not_the_producers(empty_database: str, guide: Connection) -> None:
-    with psycopg.connect(empty_database) as long, producing(empty_database) as producer:
-        long.execute(INSERT, (1,))
-        with migrate_process(empty_database) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("adopting search_outbox_events: columns"):
-                    break
-            eventually(lambda: value(guide, WAITING_MIGRATES))
-            eventually(lambda: not value(guide, WAITING_MIGRATES), what="the first try giving up")
-            long.commit()
-            assert process.wait(PATIENCE_SECONDS) == 0
-    assert producer.longest_seconds > LOCK_TIMEOUT_MS / 1000 - SCHEDULING_SECONDS
-    assert producer.longest_seconds < LOCK_TIMEOUT_MS / 1000 + SCHEDULING_SECONDS
-    assert_adopted(guide)
-
-
 def guide_form(conn: Connection) -> list[Any]:
     """The table's catalogue entry: columns, indexes, constraints, triggers, settings."""
     rest = (
@@ -379,18 +307,4 @@ def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guid
     assert guide_form(guide) == form
     assert guide.execute(rows).fetchall() == before
     migrate(empty_database)
-    assert_adopted(guide)
-
-
-def test_rows_that_someone_holds_are_filled_when_they_are_free_again(empty_database: str, guide: Connection) -> None:
-    guide.execute("drop table search_outbox_events")
-    create_guide_table(guide, 40_000)
-    hold = "select id from search_outbox_events where seq is null and status = 'pending' for update"
-    with psycopg.connect(empty_database) as holder, migrate_process(empty_database) as process:
-        eventually(lambda: left_to_fill(guide), every=0.001)
-        held = len(holder.execute(hold).fetchall())
-        assert held > 0
-        eventually(lambda: left_to_fill(guide) == held, what="all but the held rows")
-        holder.commit()
-        assert process.wait(PATIENCE_SECONDS) == 0
     assert_adopted(guide)

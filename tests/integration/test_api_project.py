@@ -43,32 +43,12 @@ def test_an_entity_of_the_view_is_looked_up_again_also_where_elasticsearch_is_ah
     assert written(connection) == ("refresh", answer.json()["event_version"], None, "pending")
 
 
-@pytest.mark.usefixtures("view")
-def test_what_the_view_has_no_more_is_looked_up_too_where_elasticsearch_knows_it(
-    console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
-) -> None:
-    connection.execute("insert into articles values ('7', 'x')")
-    es.index(index=index, id="article:9", document={}, version=99, version_type="external_gte")
-    assert post(console.client, "/events", {**ENTITY, "entity_id": "9"}).json()["op"] == "refresh"
-    assert post(console.client, "/events", {**ENTITY, "entity_id": "10"}).status_code == 404
-
-
 def done(connection: psycopg.Connection, version: int, payload: str | None, entity_type: str = "article") -> None:
     connection.execute(
         "insert into search_outbox_events (entity_type, entity_id, op, event_version, payload, status, processed_at)"
         " values (%s, '7', 'upsert', %s, %s, 'done', now())",
         [entity_type, version, payload],
     )
-
-
-@pytest.mark.usefixtures("view")
-def test_a_type_that_the_view_lacks_is_sent_from_its_event_and_not_deleted(
-    console: Served, connection: psycopg.Connection
-) -> None:
-    """Looked up in a view that has no such type, it would be taken for gone."""
-    done(connection, 3, '{"n": 1}', "note")
-    assert post(console.client, "/events", {**ENTITY, "entity_type": "note"}).status_code == 202
-    assert written(connection) == ("upsert", 3, '{"n": 1}', "pending")
 
 
 def test_a_query_that_takes_too_long_is_a_503_that_names_the_index(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +10,8 @@ import pytest
 from psycopg import sql
 from sqlalchemy import Connection as Migration
 from sqlalchemy import create_engine
-from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from outbox.errors import WrongConnection
 from outbox.sqlalchemy import attach_sql, detach_sql
 from outbox.store.attach.attach import attach, detach
 from tests.fixtures.attachments import catalogue
@@ -101,17 +98,6 @@ def test_sqlalchemy_runs_the_same_script_in_the_transaction_of_the_migration(
     migration.commit()
     shop.execute("delete from search_outbox_entity_types")
     assert catalogue(shop) == before
-
-
-def test_another_driver_is_refused_with_a_remedy(shop: Connection, database: str) -> None:
-    async def ask(driver: str) -> None:
-        engine = create_async_engine(address(database, driver), poolclass=NullPool)
-        async with engine.connect() as connection:
-            await connection.run_sync(attach_sql, "articles", entity_type="article", id="id")
-
-    for driver in ("psycopg", "asyncpg"):
-        with pytest.raises(WrongConnection, match=rf"postgresql\+{driver}.* --sql"):
-            asyncio.run(ask(driver))
 
 
 def test_the_command_prints_sql_on_stdout_and_notes_on_stderr(shop: Connection, outbox_here: Command) -> None:

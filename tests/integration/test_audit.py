@@ -5,10 +5,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -158,19 +155,6 @@ def test_verify_holds_across_filtered_prunes_and_still_finds_what_is_wrong(
     assert desk.verify().findings[0][0] == 30
 
 
-def test_a_row_in_a_pruned_place_is_found(connection: psycopg.Connection, pool: Database, desk: AuditDesk) -> None:
-    fill(pool, 5)
-    age_audit(connection)
-    desk.prune(AuditFilter(), 7, ALICE)
-    tamper(
-        connection,
-        "insert into search_outbox_audit (id, action, actor, source, prev_hash, hash)"
-        " select 3, 'PAUSED', 'mallory', 'cli', 'x', hash from search_outbox_audit_pruned",
-    )
-    (finding,) = desk.verify().findings
-    assert (finding.id, finding.what[:8]) == (3, "inserted")
-
-
 def pruned_runs(connection: psycopg.Connection) -> list[tuple[int, int]]:
     return connection.execute("select coalesce(since, id), id from search_outbox_audit_pruned order by 1").fetchall()
 
@@ -217,23 +201,6 @@ def test_a_kill_between_two_steps_leaves_every_removal_written_down(
     assert AuditDesk(PostgresAudit(pool)).verify().ok
 
 
-def test_an_archive_holds_every_row_before_the_first_one_goes(
-    pool: Database, desk: AuditDesk, tmp_path: Path, connection: psycopg.Connection
-) -> None:
-    fill(pool, 12)
-    age_audit(connection)
-    file = tmp_path / "audit.ndjson"
-
-    def archive(pieces: object) -> None:
-        file.write_text("".join(pieces))  # type: ignore[arg-type]
-        assert connection.execute("select count(*) from search_outbox_audit").fetchone() == (12,)
-
-    desk.prune(AuditFilter(), 7, ALICE, archive=archive)
-    kept = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [row["entity_id"] for row in kept] == [str(n) for n in range(12)]
-    assert all(len(row["hash"]) == 64 for row in kept)
-
-
 def test_csv_neutralises_formulas_and_json_stays_lossless(pool: Database, desk: AuditDesk) -> None:
     detail = {"big": 12345678901234567890, "text": "line\nbreak"}
     PostgresAudit(pool).write([Entry(Action.EVENT_DISCARDED, ALICE, text, detail=detail) for text in NASTY])
@@ -247,27 +214,6 @@ def test_csv_neutralises_formulas_and_json_stays_lossless(pool: Database, desk: 
         assert [row["reason"] for row in read[: len(NASTY)]] == NASTY
         assert read[0]["detail"] == detail
     assert "12345678901234567890" in lines[0]
-
-
-def test_pages_follow_each_other_and_every_filter_finds_its_rows(pool: Database, desk: AuditDesk) -> None:
-    batch, trace = uuid4(), "a" * 32
-    fill(pool, 5)
-    fill(pool, 2, BOB, batch_id=batch, trace_id=trace)
-    first = desk.page(AuditFilter(), limit=4)
-    second = desk.page(AuditFilter(), first.next_cursor, limit=4)
-    assert [row.id for row in first.rows] == [7, 6, 5, 4]
-    assert [row.id for row in second.rows] == [3, 2, 1]
-    assert (first.total, second.next_cursor) == (7, None)
-    now = datetime.now(UTC)
-    for asked in (
-        AuditFilter(actor="bob"),
-        AuditFilter(batch_id=batch),
-        AuditFilter(trace_id=trace),
-        AuditFilter(actor="bob", action="REPLAY_BATCH_ITEM", entity_type="block", since=now - timedelta(hours=1)),
-    ):
-        assert [row.id for row in desk.page(asked).rows] == [7, 6]
-    assert desk.page(AuditFilter(until=now - timedelta(hours=1))).rows == []
-    assert [row.id for row in desk.page(AuditFilter(entity_id="1")).rows] == [7, 2]
 
 
 def test_rows_from_before_the_login_was_kept_still_verify(

@@ -69,13 +69,9 @@ CASES = [
     # numbers
     doc("a 20-digit integer as it was written", '{"kept": {"big": 12345678901234567890}, "exact": 9007199254740993}'),
     doc("a 20-digit integer in a field that nobody mapped", '{"unmapped_big": 12345678901234567890}', REJECTED),
-    doc("a 20-digit integer as text", '{"n": {"big": "12345678901234567890"}}'),
     doc("a decimal that no float holds", '{"ratio": 0.1000000000000000055511151231257827, "d": 1.10}'),
     doc("1e400", '{"ratio": 1e400}', REJECTED, "ratio"),
-    doc("1e131071, the largest that PostgreSQL computes with", '{"ratio": 1e131071}', REJECTED, "ratio"),
-    doc("1e131071 as it was written", '{"kept": {"x": 1e131071}}'),
     doc("an integer above 2^63 in a long", '{"long": 9223372036854775808}', REJECTED, "long"),
-    doc("an integer of 5,000 digits", '{"x": ' + "9" * 5_000 + "}", REJECTED),
     doc("the word NaN in a number, as to_json writes it", '{"ratio": "NaN"}', REJECTED, "ratio"),
     Case("NaN as a literal", {"payload": '{"x": NaN}'}, sqlstate="22P02"),
     Case("Infinity as a literal", {"payload": '{"x": Infinity}'}, sqlstate="22P02"),
@@ -93,16 +89,12 @@ CASES = [
     # shape
     doc("depth 20", nested(20)),
     doc("depth 21", nested(21), REJECTED, "depth"),
-    doc("depth 990", nested(990), REJECTED),
-    doc("depth 1,000", nested(1_000), REJECTED),
-    doc("depth 6,000", nested(6_000), REJECTED),
     doc("depth 10,000", nested(10_000), REJECTED),
     doc("10,000 nested objects", json.dumps({"parts": [{"x": 1}] * 10_000})),
     doc("10,001 nested objects", json.dumps({"parts": [{"x": 1}] * 10_001}), REJECTED, "nested"),
     doc("1,001 fields", json.dumps({f"f{n}": n for n in range(1_001)}), REJECTED, "fields"),
     doc("an empty field name", '{"": 1}', REJECTED),
     doc("two dots in a name", '{"a..b": 1}', REJECTED),
-    doc("a dot as a name", '{".": 1}', REJECTED),
     doc("a name that is a value and an object", '{"q": 1, "q.b": 2}', REJECTED),
     doc("_id in the body", '{"_id": "x"}', REJECTED, "_id"),
     doc("the same key twice", '{"k": 1, "k": 2}', REJECTED),
@@ -113,14 +105,9 @@ CASES = [
     doc("an object where a word is", '{"word": {"x": 1}}', REJECTED, "word"),
     doc("a date that is none", '{"day": "n/a"}', REJECTED, "day"),
     doc("PostgreSQL's infinity", '{"day": "infinity"}', REJECTED, "day"),
-    doc("a date before Christ as PostgreSQL writes it", '{"day": "0044-03-15 BC"}', REJECTED, "day"),
-    doc("the last year that PostgreSQL knows", '{"day": "294276-12-31"}', REJECTED, "day"),
     # not a document
     Case("an array", {"payload": "[1]"}, REFUSED, INVALID, says="not a JSON object"),
-    Case("a string", {"payload": '"text"'}, REFUSED, INVALID, says="not a JSON object"),
-    Case("a number", {"payload": "1"}, REFUSED, INVALID, says="not a JSON object"),
     Case("json null", {"payload": "null"}, REFUSED, INVALID, says="not a JSON object"),
-    Case("an array of 100 KB", {"payload": json.dumps(["x" * 100_000])}, REFUSED, INVALID, says="not a JSON object"),
     Case("no payload of a payload type", {"payload": None}, REFUSED, MISSING, says="`outbox types set TYPE view`"),
     Case(
         "no payload and no view",
@@ -133,7 +120,6 @@ CASES = [
     Case("an id of 512 bytes with its type", {"entity_id": "\u00e9" * 252}),
     Case("an id of 513 bytes", {"entity_id": "x" * 505}, REFUSED, PRECONDITION, says="513 bytes"),
     Case("an empty id", {"entity_id": ""}, REFUSED, PRECONDITION, says="empty"),
-    Case("a blank id", {"entity_id": " "}),
     Case("a path as an id", {"entity_id": "../_all"}),
     Case("line break, quote and U+2028 in an id", {"entity_id": 'a\n"b\u2028'}),
     Case("markup and colours in an id", {"entity_id": "<script>\x1b[31m=cmd()"}),
@@ -154,8 +140,6 @@ CASES = [
         says="ValueError: Unknown outbox op: 'not-a-real-op'",
     ),
     Case("op with a blank", {"op": "upsert "}, REFUSED, UNSUPPORTED, says="'upsert '"),
-    Case("op in capitals", {"op": "UPSERT"}, REFUSED, UNSUPPORTED),
-    Case("op update", {"op": "update"}, REFUSED, UNSUPPORTED),
     Case("op null", {"op": None}, sqlstate="23502"),
     # version
     Case("version -1", {"event_version": -1}, REFUSED, PRECONDITION, says="below 0"),
@@ -287,15 +271,6 @@ def test_a_thousand_documents_with_three_bad_ones_997_are_done(bench: Bench) -> 
     assert found == {refused: (REJECTED, INVALID), long_id: (REFUSED, PRECONDITION), large: ("too_large", INVALID)}
 
 
-def test_a_flood_of_one_entity_is_one_write(bench: Bench) -> None:
-    for number in range(200):
-        bench.queue.produce("same", payload=json.dumps({"number": number}))
-    bench.worker.run()
-    assert bench.queue.counts() == {"done": 200}
-    assert bench.worker.last.superseded == 199
-    assert bench.source(bench.queue.rows()[0]) == '{"number": 199}'
-
-
 @pytest.mark.parametrize("due", ["9999-01-01", "294276-12-31", "infinity"])
 def test_a_row_that_is_due_in_a_far_future_waits_in_nobodys_way(bench: Bench, due: str) -> None:
     id = bench.queue.produce(next_retry_at=due)
@@ -355,14 +330,6 @@ def test_neither_does_one_that_an_older_server_cannot_calculate_with(older_postg
         migrate(url)
         with fresh_queue(older_postgres_url, str(conninfo_to_dict(url)["dbname"])) as queue:
             all_done(queue, InProcess(Parts(queue.store(), MemorySink())))
-
-
-def test_one_version_used_twice_with_other_bodies_ends_with_the_later_row(bench: Bench) -> None:
-    bench.queue.produce("a", event_version=5, payload='{"number": 1}')
-    bench.worker.run()
-    bench.queue.produce("a", event_version=5, payload='{"number": 2}')
-    bench.worker.run()
-    assert bench.source(bench.queue.rows()[0]) == '{"number": 2}'
 
 
 def test_no_value_of_a_document_is_stored_or_reported_with_its_error(bench: Bench) -> None:

@@ -1,9 +1,8 @@
 """Lists and single events as people see them, on real PostgreSQL."""
 
 from datetime import UTC, datetime
-from uuid import UUID, uuid4
+from uuid import UUID
 
-import psycopg
 import pytest
 
 from outbox.app.desk import QueueDesk
@@ -81,54 +80,3 @@ def test_an_entity_s_done_upserts_need_their_index_and_the_page_says_so(queue: E
     page = find()
     assert {event.id for event in page.events} == {done, deleted, failed}
     assert page.remark == ""
-
-
-def test_one_event_is_shown_with_all_that_is_recorded(queue: EventTable, desk: QueueDesk) -> None:
-    payload = '{"big": 12345678901234567890, "p": 1.10}'
-    id = queue.produce("e1", payload=payload, traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
-    other = queue.produce("e1", "delete")
-    queue.produce("e2", "delete")
-    queue.connection.execute(
-        "update search_outbox_events set status = 'failed', attempts = 2, error_reason = 'too_large',"
-        " error_code = 'OUTBOX_PAYLOAD_INVALID', error = 'too big', dead_reason = 'non_retryable' where id = %s",
-        [id],
-    )
-    queue.connection.execute(
-        "insert into search_outbox_attempts (event_id, attempt, reason) values (%s, 1, 'es_5xx'), (%s, 2, 'too_large')",
-        [id, id],
-    )
-    detail = desk.browse.show(id)
-    assert detail.payload == payload.encode()
-    assert (detail.index, detail.document_id) == ("absent", "article:e1")
-    assert detail.event.is_failed
-    assert detail.event.trace_id == "a" * 32
-    info = detail.event.error_info
-    assert info is not None
-    assert (info.reason, info.code, info.message, info.failure_type) == (
-        "too_large",
-        "OUTBOX_PAYLOAD_INVALID",
-        "too big",
-        "document",
-    )
-    assert {row["reason"] for row in detail.attempts} == {"es_5xx", "too_large"}
-    assert [row["id"] for row in detail.related] == [other]
-
-
-def test_an_adopted_table_with_uuid_ids_is_browsed_too(empty_database: str) -> None:
-    from tests.fixtures import guide_table
-
-    with psycopg.connect(empty_database, autocommit=True) as connection:
-        connection.execute(guide_table.CREATE.encode())
-        entity = uuid4()
-        connection.execute(
-            "insert into search_outbox_events (id, entity_type, entity_id, op, event_version, status, attempts,"
-            " replay_count, created_at, updated_at)"
-            " values (gen_random_uuid(), 'block', %s, 'upsert', 1, 'pending', 0, 0, now(), now())",
-            [entity],
-        )
-    migrate(empty_database)
-    with desk_on(empty_database) as desk:
-        (event,) = desk.browse.page(asked(entity_id=str(entity))).events
-        assert event.entity_id == str(entity)
-        assert desk.browse.page(asked(entity_id="no-uuid")).events == []
-        assert desk.browse.show(event.id).event == event

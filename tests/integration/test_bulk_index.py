@@ -5,16 +5,12 @@ from collections.abc import Iterator
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.config import ElasticSettings
-from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.facts import Fact, SinkIdentified, Warned
-from outbox.policy.outcome import WRITTEN, Failure, Reason
+from outbox.policy.outcome import WRITTEN
 from outbox.ports import BulkAction, Finding, Level
-from outbox.sink.client import connect
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
 from outbox.sink.index_check import TargetCheck
-from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.sinks import elastic_sink
 
 
@@ -52,18 +48,6 @@ def test_create_makes_an_index_an_alias_and_a_template_that_forbids_guessing(
     assert all(finding.remedy for finding in check.check(absent_index) if finding.level is not Level.OK)
 
 
-def test_what_was_created_never_comes_back_by_itself_after_it_was_deleted(
-    indices: ElasticIndices, sink: ElasticSink, es: Elasticsearch, absent_index: str
-) -> None:
-    made = indices.create(absent_index)
-    es.indices.delete(index=made.index)
-    for body in (b"{}", None):
-        outcome = sink.write([BulkAction(absent_index, "a", 1, None, body)], 30.0).outcomes[0]
-        assert isinstance(outcome, Failure)
-        assert outcome.reason is Reason.ES_INDEX_MISSING
-    assert not es.indices.exists(index=f"{absent_index}*", allow_no_indices=False)
-
-
 @pytest.mark.parametrize("suffix", ["", "-v1"])
 def test_create_refuses_a_name_that_is_taken_and_changes_nothing(
     indices: ElasticIndices, es: Elasticsearch, absent_index: str, suffix: str
@@ -81,14 +65,6 @@ def test_a_plain_index_is_reported(check: TargetCheck, es: Elasticsearch, absent
     assert warned == {"alias", "gc_deletes", "translog", "auto_create"}
 
 
-def test_a_missing_and_a_blocked_target_are_bad_with_their_cause(
-    check: TargetCheck, es: Elasticsearch, absent_index: str
-) -> None:
-    assert levels(check.check(absent_index))["exists"] is Level.BAD
-    es.indices.create(index=absent_index, settings={"index.blocks.write": True})
-    assert levels(check.check(absent_index))["writable"] is Level.BAD
-
-
 def test_the_daemon_warns_at_start_about_forgotten_deletes_and_guessed_mappings(
     check: TargetCheck, indices: ElasticIndices, es: Elasticsearch, absent_index: str
 ) -> None:
@@ -101,12 +77,3 @@ def test_the_daemon_warns_at_start_about_forgotten_deletes_and_guessed_mappings(
     assert check.warn([f"{absent_index}-b"], facts.append)
     es.indices.delete_index_template(name=f"{absent_index}-b")
     assert [type(fact) for fact in facts] == [SinkIdentified]
-
-
-def test_a_server_that_is_down_or_another_product_is_said_as_such() -> None:
-    away = connect(ElasticSettings(url="http://127.0.0.1:9"))
-    with pytest.raises(ElasticsearchDown):
-        ElasticIndices(away).create("things")
-    assert not TargetCheck(away, ElasticSink(away).targets).warn(["things"], lambda _: None)
-    with scripted(lambda _: b"", lambda _: answer(200, b"{}", headers="")) as server, pytest.raises(WrongProduct):
-        ElasticIndices(connect(ElasticSettings(url=server.url))).create("things")

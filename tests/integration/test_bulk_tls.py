@@ -2,15 +2,13 @@
 
 import ssl
 import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction
-from tests.fixtures.scripted import PRODUCT, Answer, Request, answer, scripted
+from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.sinks import elastic_sink
 
 ACTION = BulkAction("things", "a", 1, None, b'{"t":"' + b"x" * 1_000_000 + b'"}')
@@ -74,21 +72,3 @@ def test_a_plain_server_at_a_tls_address_is_not_reached() -> None:
         report = sink.write([ACTION], 10.0)
     assert isinstance(report.outcomes[0], Failure)
     assert report.outcomes[0].reason is Reason.CONNECT
-
-
-def test_a_dripping_reply_ends_at_the_deadline(tls: ssl.SSLContext, certificate: Path) -> None:
-    def drip(_: Request) -> Answer:
-        return _slowly(f"HTTP/1.1 200 OK\r\n{PRODUCT}content-length: 1000\r\n\r\n".encode() + b"x" * 1000)
-
-    with scripted(drip, tls=tls) as server, elastic_sink(server.url, ca_certs=certificate) as sink:
-        started = time.monotonic()
-        report = sink.write([ACTION], 1.5)
-        assert time.monotonic() - started < 1.5 + 5, "the reply goes on for a hundred seconds"
-    assert isinstance(report.outcomes[0], Failure)
-    assert report.outcomes[0].reason is Reason.TIMEOUT
-
-
-def _slowly(text: bytes) -> Iterator[bytes]:
-    for letter in text:
-        time.sleep(0.1)
-        yield bytes([letter])

@@ -65,20 +65,6 @@ def test_small_payloads_come_with_the_claim_and_large_ones_later_however_they_ar
         assert queue.store().payloads([event.id])[event.id] == texts[event.entity_id].encode()
 
 
-def test_what_json_cannot_be_parsed_to_travels_as_text(queue: EventTable) -> None:
-    """Depth 5,000, a 5,000-digit integer, lone surrogates, NUL escapes, duplicate keys: none can poison a fetch."""
-    texts = [
-        '{"a":' * 5_000 + "1" + "}" * 5_000,
-        '{"n": ' + "9" * 5_000 + "}",
-        r'{"s": "\ud800", "z": "\u0000"}',
-        '{"a": 1, "a": 2}',
-        '{"n": 1.10, "e": 1e400}',
-    ]
-    for text in texts:
-        queue.produce(payload=text)
-    assert [event.payload for event in queue.claim(limit=10).events] == [text.encode() for text in texts]
-
-
 def test_rows_that_are_touched_while_they_are_claimed_are_taken_once_or_stay_pending(
     queue: EventTable, database: str
 ) -> None:

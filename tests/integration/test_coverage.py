@@ -10,14 +10,9 @@ from outbox.daemon.upkeep import UNATTACHED_SECONDS, News, Rarely
 from outbox.errors import NotFound
 from outbox.facts import Fact, Warned
 from outbox.policy.audit import Actor, Source
-from outbox.policy.inputs import BadRequest
 from outbox.ports import Finding, Level
-from outbox.store import coverage as coverage_module
-from outbox.store.attach import from_view
-from outbox.store.attach.tables import CannotAttach
 from outbox.store.coverage import PostgresCoverage
 from outbox.store.pool import Database
-from tests.fixtures.commands import Outbox
 from tests.fixtures.desks import Examine
 from tests.fixtures.events import Time
 
@@ -103,12 +98,6 @@ select 'article'::text as entity_type, a.id as entity_id, json_build_object('tit
  union all
 select 'author', b.id, json_build_object('name', b.name, 'born', b.born) from authors as b
 """
-OF_A_PARENT = """
-create table categories (id bigint primary key, parent_id bigint, name text);
-create or replace view search_documents as
-select 'category'::text as entity_type, c.id as entity_id, json_build_object('name', c.name, 'in', p.name) as document
-  from categories as c left join categories as p on p.id = c.parent_id
-"""
 
 
 def test_a_table_that_is_attached_for_one_type_is_forgotten_for_another(
@@ -122,51 +111,6 @@ def test_a_table_that_is_attached_for_one_type_is_forgotten_for_another(
     assert coverage.forgotten() == ["public.authors as article (id, name)"]
     attach(viewed, "authors", "id", "name")
     assert coverage.forgotten() == []
-
-
-def test_what_the_view_needs_is_derived_anew_when_its_query_or_a_column_is_another(
-    viewed: Connection, coverage: PostgresCoverage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    derivations: list[str] = []
-    derive = from_view.derived
-    monkeypatch.setattr(coverage_module, "derived", lambda conn, view: derivations.append(view) or derive(conn, view))
-    attach(viewed, "articles")
-    attach(viewed, "authors")
-    for _ in range(3):
-        assert coverage.forgotten() == []
-    assert len(derivations) == 1
-    viewed.execute(TWO_TYPES.encode())
-    assert coverage.forgotten() == ["public.authors as author"]
-    assert len(derivations) == 2
-    viewed.execute("alter table authors alter name set not null")
-    coverage.forgotten()
-    assert len(derivations) == 3
-
-
-def test_a_whole_row_counts_as_every_column_also_beside_columns_that_are_named(
-    coverage: PostgresCoverage, viewed: Connection
-) -> None:
-    attach(viewed, "articles", "id", "title")
-    replace_view(viewed, "to_json(a)")
-    assert coverage.forgotten() == ["public.articles (author_id, views)"]
-    replace_view(viewed, "(select json_agg(b) from authors as b where b.id = a.id)")
-    assert coverage.forgotten() == ["public.authors"]
-
-
-def test_an_attached_parent_covers_its_partitions_and_a_child_table_counts_for_itself(
-    coverage: PostgresCoverage, viewed: Connection
-) -> None:
-    viewed.execute(
-        "create table parted (id bigint, title text) partition by range (id);"
-        "create table part_1 partition of parted for values from (0) to (9);"
-        "create table parent (id bigint, title text); create table child (more text) inherits (parent)"
-    )
-    replace_view(viewed, "json_build_object('title', a.title)", "part_1 as a")
-    attach(viewed, "parted", "id", "title")
-    assert coverage.forgotten() == []
-    replace_view(viewed, "json_build_object('title', a.title)", "parent as a")
-    attach(viewed, "parent")
-    assert coverage.forgotten() == ["public.child"]
 
 
 def test_where_payloads_keep_every_type_nothing_is_forgotten_and_before_the_first_one_it_is_a_warning(
@@ -221,26 +165,6 @@ def test_an_exception_is_audited_shown_with_its_reason_and_taken_back(
     ]
 
 
-def test_an_exception_may_be_for_columns_alone(coverage: PostgresCoverage, desk: QueueDesk, viewed: Connection) -> None:
-    replace_view(viewed, "to_json(a)")
-    desk.ignored.ignore(["articles"], ["views"], ALICE, "counted every night")
-    assert coverage.forgotten() == ["public.articles"]  # its new rows write no event
-    attach(viewed, "articles", "id", "title")
-    assert coverage.forgotten() == ["public.articles (author_id)"]
-
-
-@pytest.mark.parametrize(("names", "columns"), [(["written"], []), (["articles"], ["colour"])])
-def test_what_is_no_table_or_no_column_cannot_be_ignored_and_then_nothing_is(
-    desk: QueueDesk, viewed: Connection, names: list[str], columns: list[str]
-) -> None:
-    with pytest.raises(CannotAttach):
-        desk.ignored.ignore(["authors", *names] if not columns else names, columns, ALICE, "why")
-    with pytest.raises(BadRequest):
-        desk.ignored.ignore(["authors"], (), ALICE, " ")
-    assert viewed.execute("select count(*) from search_outbox_ignored_tables").fetchone() == (0,)
-    assert viewed.execute("select count(*) from search_outbox_audit").fetchone() == (0,)
-
-
 def test_a_running_projector_warns_at_its_start_and_once_per_hour(
     coverage: PostgresCoverage, viewed: Connection
 ) -> None:
@@ -258,17 +182,3 @@ def test_a_running_projector_warns_at_its_start_and_once_per_hour(
     attach(viewed, "authors")
     watch.tend()
     assert len(facts) == 2
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ("attach", "--ignore", "authors"),
-        ("attach", "articles", "--ignore", "authors", "--reason", "why"),
-        ("attach", "--ignore", "authors", "--ignore", "articles", "--columns", "id", "--reason", "why"),
-        ("detach", "authors", "--ignored", "--type", "article"),
-    ],
-)
-def test_what_is_half_said_is_refused(outbox_here: Outbox, viewed: Connection, wrong: tuple[str, ...]) -> None:
-    assert outbox_here(*wrong).code == 2
-    assert viewed.execute("select count(*) from search_outbox_ignored_tables").fetchone() == (0,)

@@ -36,13 +36,6 @@ def test_promtool_accepts_the_scrape_example() -> None:
     assert "SUCCESS" in told_by("promtool", "check", "config", PROMETHEUS / "prometheus.yml")
 
 
-def test_promtool_accepts_the_scrape_example_of_compose(tmp_path: Path) -> None:
-    """Its rules are where compose mounts them."""
-    text = (DEPLOY / "compose" / "prometheus.yml").read_text()
-    (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus", str(PROMETHEUS)))
-    assert "2 rule files found" in told_by("promtool", "check", "config", tmp_path / "prometheus.yml")
-
-
 @pytest.mark.parametrize("name", dashboards())
 def test_prometheus_understands_every_query_of_a_dashboard(name: str, tmp_path: Path) -> None:
     """promtool parses expressions only inside rules, so each query becomes one."""

@@ -304,16 +304,3 @@ def test_a_document_over_the_servers_limit_is_too_large_however_the_server_shows
         assert (outcome.reason, outcome.whole) == (Reason.CONNECT, False)
     assert isinstance(outcome, Failure)
     assert (outcome.reason, outcome.code) == (Reason.TOO_LARGE, Code.PAYLOAD_INVALID)
-
-
-@pytest.mark.release("half a minute of a full heap; the reply itself is a row of the table of replies")
-@pytest.mark.slow
-def test_a_document_that_is_too_much_for_the_heap_is_too_large_and_not_an_overload(
-    sink: ElasticSink, index: str
-) -> None:
-    """30 MB: written by 8.14; refused with 429 every time by 9.4 (measured with a heap of 1 GB)."""
-    large = b'{"title":"' + b"x " * (15 * 1024 * 1024) + b'"}'
-    for _ in range(3):
-        outcome, neighbour = beside_a_neighbour(sink, put(index, body=large))
-        assert neighbour == WRITTEN
-    assert outcome == WRITTEN or (isinstance(outcome, Failure) and outcome.reason is Reason.TOO_LARGE)

@@ -3,25 +3,19 @@
 import hashlib
 import shutil
 import stat
-import subprocess
 import sys
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from outbox.embedded import fetching, java
-from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, JavaMissing, MavenMissing
-from outbox.embedded.java import find_java
-from outbox.embedded.process import await_end
-from outbox.embedded.products import ELASTICSEARCH, RELEASES, release_of
+from outbox.embedded.errors import ArchiveDamaged, JavaMissing, MavenMissing
+from outbox.embedded.products import RELEASES, release_of
 from outbox.embedded.server_account import Account
-from outbox.embedded.supplies import existing_distribution, fetched_distribution, find_supplies
-from tests.fixtures.waiting import eventually
+from outbox.embedded.supplies import fetched_distribution, find_supplies
 
 # Stands in for Maven: puts a small zip where Maven would put the large one, and counts its runs.
 MAVEN = f"""#!{sys.executable}
@@ -80,43 +74,6 @@ def install_maven(programs: Path, members: list[str], name: str = "8") -> Path:
 SERVER = ["sonarqube-1/elasticsearch/lib/elasticsearch-8.14.1.jar", "sonarqube-1/web/large.js"]
 
 
-def test_only_the_server_is_unpacked_and_the_zip_is_removed(programs: Path, tmp_path: Path) -> None:
-    install_maven(programs, SERVER)
-    found = fetched_distribution(tmp_path, "8", lambda _: None)
-    assert (found.version, found.home) == ("8.14.1", tmp_path / "elasticsearch-8.14.1")
-    assert not list(tmp_path.rglob("large.js"))
-    assert not list((tmp_path / "fetch").rglob("*.zip"))
-
-
-def test_two_starts_at_once_fetch_once(programs: Path, tmp_path: Path) -> None:
-    count = install_maven(programs, SERVER)
-    with ThreadPoolExecutor() as pool:
-        found = list(pool.map(lambda _: fetched_distribution(tmp_path, "8", lambda _: None), range(4)))
-    assert len(set(found)) == 1
-    assert count.read_text() == "fetched\n"
-
-
-@pytest.mark.parametrize(
-    ("jar", "complaint"),
-    [
-        ("lib/lucene-core-9.jar", "contains no Elasticsearch"),
-        ("lib/elasticsearch-7.17.0.jar", "Elasticsearch 7.17.0"),
-    ],
-)
-def test_a_folder_that_is_no_usable_distribution_is_refused(tmp_path: Path, jar: str, complaint: str) -> None:
-    runnable(tmp_path / jar, "")
-    with pytest.raises(DistributionUnusable, match=complaint):
-        existing_distribution(tmp_path)
-
-
-def test_the_wheels_java_is_refused_because_it_lacks_locales(
-    programs: Path, server_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It starts Elasticsearch 8.14, which then answers every index creation with 500."""
-    with pytest.raises(JavaMissing, match=r"java-runtime is Java 21 without all locales"):
-        find_java(ELASTICSEARCH.java_needs[8], Account.for_servers(), server_folder, None, server_folder / "none")
-
-
 def test_what_is_missing_is_said_before_anything_is_fetched_or_started(programs: Path, tmp_path: Path) -> None:
     """No Maven, no Java but the wheel's: for 8 Maven would bring both; for 9 there is no Java that we could fetch."""
     said: list[str] = []
@@ -126,35 +83,6 @@ def test_what_is_missing_is_said_before_anything_is_fetched_or_started(programs:
         find_supplies(tmp_path / "cache", "9", None, Account.for_servers(), said.append)
     assert said == ["no suitable Java on this machine: fetching one"]
     assert not list((tmp_path / "cache").glob("fetch/maven"))
-
-
-# Half the archive under Maven's name for an unfinished one, then it waits to be killed with its parent.
-HALF = """#!/bin/bash
-for argument; do case $argument in -Dmaven.repo.local=*) repository=${argument#*=} ;; esac; done
-/bin/mkdir -p "$repository/$(/usr/bin/dirname PLACE)"
-echo half > "$repository/PLACE.part"
-exec /bin/sleep 600
-"""
-FETCH = """
-import pathlib, sys
-from outbox.embedded.supplies import fetched_distribution
-fetched_distribution(pathlib.Path(sys.argv[1]), "8", print)
-"""
-
-
-def test_maven_dies_with_a_killed_parent_and_the_next_start_begins_anew(programs: Path, tmp_path: Path) -> None:
-    place = release_of("8").archive.artifacts[0].file_in(Path())
-    half = tmp_path / "cache" / "fetch" / "maven" / f"{place}.part"
-    runnable(programs / "mvn", HALF.replace("PLACE", str(place)))
-    parent = subprocess.Popen([sys.executable, "-c", FETCH, str(tmp_path / "cache")], stdout=subprocess.DEVNULL)
-    eventually(half.exists, within=60)
-    (child,) = psutil.Process(parent.pid).children()
-    parent.kill()
-    parent.wait()
-    assert await_end([child], 10) == []
-    install_maven(programs, SERVER)
-    assert fetched_distribution(tmp_path / "cache", "8", lambda _: None).version == "8.14.1"
-    assert not half.exists()
 
 
 def damage(archive: Path) -> None:

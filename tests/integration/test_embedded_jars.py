@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from outbox.embedded import fetching
-from outbox.embedded.errors import ArchiveDamaged, FetchFailed
+from outbox.embedded.errors import ArchiveDamaged
 from outbox.embedded.fetching import fetched
 from outbox.embedded.pins import Artifact, Download
 
@@ -66,20 +66,3 @@ def test_a_jar_with_another_digest_is_named_and_nothing_is_kept(count: Path, tmp
         fetched(changed, tmp_path / "cache", lambda _: None)
     assert not (tmp_path / "cache" / "example-1").exists()
     assert not list((tmp_path / "cache" / "fetch").rglob("*.jar"))
-
-
-def test_only_what_a_persons_own_repository_lacks_or_has_damaged_is_fetched(count: Path, tmp_path: Path) -> None:
-    theirs = {one.artifact: one.file_in(tmp_path / "home" / ".m2" / "repository") for one in JARS.artifacts}
-    for artifact, content in {"first": "first", "second": "damaged"}.items():
-        theirs[artifact].parent.mkdir(parents=True)
-        theirs[artifact].write_text(content)
-    home = fetched(JARS, tmp_path / "cache", lambda _: None)
-    assert sorted(path.read_text() for path in home.iterdir()) == ["first", "second"]
-    assert count.read_text() == "second "
-    assert theirs["second"].read_text() == "damaged"
-
-
-def test_a_maven_that_fails_is_quoted(count: Path, tmp_path: Path) -> None:
-    (tmp_path / "bin" / "mvn").write_text("#!/bin/sh\necho '[ERROR] no route'\nexit 1\n")
-    with pytest.raises(FetchFailed, match="no route"):
-        fetched(JARS, tmp_path / "cache", lambda _: None)

@@ -8,9 +8,8 @@ import psutil
 import psycopg
 import pytest
 
-from outbox.embedded import EmbeddedPostgres, server
-from outbox.embedded.errors import EmbeddedServerFailed, FolderInUse, PortTaken
-from outbox.embedded.process import free_port as find_free_port
+from outbox.embedded import EmbeddedPostgres
+from outbox.embedded.errors import FolderInUse, PortTaken
 from tests.fixtures.waiting import eventually
 
 
@@ -50,26 +49,9 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused(server_folder: Path) 
             EmbeddedPostgres(server_folder / "postgresql", port=port).start()
 
 
-@pytest.mark.release("a start of its own; embedded servers are for trials and tests")
-def test_a_port_lost_to_another_process_between_choosing_and_binding_is_replaced(
-    server_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        lost, free = taken.getsockname()[1], find_free_port()
-        choices = iter([lost, free])
-        monkeypatch.setattr(server, "free_port", lambda: next(choices))
-        with EmbeddedPostgres(server_folder / "postgresql") as running:
-            assert running.port == free
-
-
 def test_a_folder_in_use_is_refused(postgres: EmbeddedPostgres) -> None:
     with pytest.raises(FolderInUse, match="OUTBOX_DATA_DIR"):
         EmbeddedPostgres(postgres.folder).start()
-
-
-def test_a_server_that_cannot_start_shows_the_end_of_its_log(server_folder: Path) -> None:
-    with pytest.raises(EmbeddedServerFailed, match="unrecognized configuration parameter"):
-        EmbeddedPostgres(server_folder / "postgresql", settings={"no_such_setting": "1"}).start()
 
 
 def test_a_server_that_lost_its_supervisor_stops_by_itself(postgres: EmbeddedPostgres) -> None:

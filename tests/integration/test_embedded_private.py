@@ -1,7 +1,6 @@
 """Root and the servers' account, or others on the machine: no link and no folder of another account is used."""
 
 import os
-import pwd
 import socket
 import struct
 import subprocess
@@ -125,15 +124,6 @@ def test_a_folder_that_an_earlier_release_gave_away_is_taken_back_and_its_links_
     (folder / "password").symlink_to(victim)
     with pytest.raises(FolderNotOurs):
         server.database_url("postgres")
-
-
-def test_an_account_of_its_own_is_taken_where_there_is_one(as_root: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from outbox.embedded import server_account as accounts
-
-    monkeypatch.setattr(accounts, "OWN_NAME", "daemon")
-    assert Account.for_servers().uid == pwd.getpwnam("daemon").pw_uid
-    monkeypatch.setattr(accounts, "OWN_NAME", "no-such-account")
-    assert Account.for_servers().uid == pwd.getpwnam("nobody").pw_uid
 
 
 def test_servers_never_run_as_root_and_get_no_secret_of_the_callers_environment(

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from outbox.embedded import fetching
-from outbox.embedded.elasticsearch import EmbeddedElasticsearch
-from outbox.embedded.errors import FetchFailed, ProxyUnusable
+from outbox.embedded.errors import FetchFailed
 from outbox.embedded.maven_proxy import maven_settings
 from outbox.embedded.pins import DEBEZIUM
 
@@ -76,59 +75,3 @@ def test_the_settings_of_a_person_are_kept_and_the_file_is_closed_to_others(
     assert "<host>proxy.example</host><port>3128</port>" in text
     assert "<nonProxyHosts>localhost|127.*|10.0.0.1|*.example.org</nonProxyHosts>" in text
     assert ours.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize(
-    ("settings", "proxy"),
-    [
-        ("<settings/>", ""),  # no proxy at all
-        ("<settings><proxies><proxy><host>own</host></proxy></proxies></settings>", "http://other:1"),  # theirs counts
-        ("<settings/>", "socks5://proxy:1080"),  # Maven cannot use it
-    ],
-)
-def test_maven_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, proxy: str) -> None:
-    (tmp_path / "settings.xml").write_text(settings)
-    monkeypatch.setenv("HTTPS_PROXY", proxy)
-    assert maven_settings(tmp_path / "settings.xml", tmp_path / "ours.xml") == []
-
-
-def test_the_servers_on_loopback_are_asked_past_the_proxy(
-    proxy: tuple[str, list[str]], server_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address, asked = proxy
-    monkeypatch.setenv("http_proxy", address)
-    server = EmbeddedElasticsearch(server_folder / "elasticsearch", port=9)
-    assert server._answers() is False
-    assert asked == []
-
-
-@pytest.mark.parametrize("qualified", ["", ' xmlns="http://maven.apache.org/SETTINGS/1.0.0"'])
-def test_an_empty_list_of_proxies_is_filled_and_not_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qualified: str
-) -> None:
-    """As in Maven's own template, whose only proxy is a comment."""
-    theirs, ours = tmp_path / "theirs.xml", tmp_path / "ours.xml"
-    theirs.write_text(f"<settings{qualified}><proxies><!-- <proxy/> --></proxies></settings>")
-    monkeypatch.setenv("https_proxy", "proxy.example:3128")
-    maven_settings(theirs, ours)
-    assert ours.read_text().count("<proxies>") == 1
-    assert "<host>proxy.example</host>" in ours.read_text()
-
-
-@pytest.mark.parametrize(
-    ("address", "settings", "why"),
-    [
-        ("http://me:secret@proxy:port", "<settings/>", "the port in https_proxy is not a number"),
-        ("http://me:secret@proxy:3128", "<settings><proxies></settings>", "theirs.xml cannot be read"),
-    ],
-    ids=["no port", "no XML"],
-)
-def test_what_cannot_be_used_is_named_without_its_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, settings: str, why: str
-) -> None:
-    theirs = tmp_path / "theirs.xml"
-    theirs.write_text(settings)
-    monkeypatch.setenv("https_proxy", address)
-    with pytest.raises(ProxyUnusable, match=why) as refused:
-        maven_settings(theirs, tmp_path / "ours.xml")
-    assert "secret" not in str(refused.value)

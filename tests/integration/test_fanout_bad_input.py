@@ -30,20 +30,6 @@ def replay(world: Fanning) -> None:
     world.connection.execute("update search_outbox_events set status = 'pending' where status = 'failed'")
 
 
-def test_a_view_that_changed_since_is_what_documents_follow(world: Fanning) -> None:
-    world.write(articles=3)
-    world.rename()
-    world.connection.execute(
-        "create or replace view search_documents as select 'article'::text as entity_type, a.id as entity_id,"
-        " jsonb_build_object('title', a.title, 'by', upper(w.name)) as document"
-        "  from article a join author w on w.id = a.author_id where a.id <> 2"
-    )
-    world.settle()
-    assert world.source("article:1") == {"title": "article 1", "by": "RENAMED"}
-    assert world.source("article:2") is None
-    assert world.wrong() == {}
-
-
 def test_a_query_that_fails_fails_its_fanout_with_the_remedy_and_not_the_writer(world: Fanning) -> None:
     world.write(articles=3)
     world.connection.execute("alter table article rename column author_id to by_whom")
@@ -58,15 +44,6 @@ def test_a_query_that_fails_fails_its_fanout_with_the_remedy_and_not_the_writer(
     world.settle()
     assert world.refreshed() == [1, 2, 3]
     assert world.wrong() == {}
-
-
-def test_a_fanout_whose_own_table_was_dropped_says_so(world: Fanning) -> None:
-    world.write(articles=3)
-    world.rename()
-    world.connection.execute("drop view search_documents; alter table article drop constraint article_author_id_fkey")
-    world.connection.execute("drop table author")
-    world.project()
-    assert "author is gone" in failed(world).error
 
 
 def test_a_right_that_the_projector_lacks_is_named_and_a_replay_goes_on(world: Fanning, roles: Roles) -> None:
@@ -85,57 +62,6 @@ def test_a_right_that_the_projector_lacks_is_named_and_a_replay_goes_on(world: F
     replay(world)
     world.settle()
     assert world.refreshed() == [1, 2, 3]
-    assert world.wrong() == {}
-
-
-def test_a_replay_of_one_that_failed_on_its_way_begins_at_the_beginning(
-    world: Fanning, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("outbox.daemon.fanout.PAGE", 10)
-    monkeypatch.setattr("outbox.daemon.fanout.MOST_OPEN", 10)
-    world.write(articles=15)
-    world.rename()
-    world.worker.run()
-    assert world.fanouts()[0].fanout_written == 10
-    world.connection.execute("alter table article rename column author_id to by_whom")
-    world.colleague()
-    world.project()
-    world.queue.make_due()
-    world.project()
-    assert failed(world).fanout_cursor is not None
-    world.connection.execute("alter table article rename column by_whom to author_id")
-    replay(world)
-    assert world.fanouts()[0].fanout_cursor is None
-    world.settle()
-    first_page = sorted(range(1, 16), key=str)[:10]
-    assert world.refreshed() == sorted([*range(1, 16), *first_page])
-
-
-def test_ids_that_are_null_or_twice_are_refreshed_not_at_all_or_once(world: Fanning) -> None:
-    world.connection.execute("create table note (id int primary key, author_id int, article_id int)")
-    query = "select n.article_id from note n join note m using (author_id) where n.author_id = changed.id"
-    attach(world.connection, "author", entity_type="article", via=query)
-    world.write(articles=2)
-    world.connection.execute("insert into note values (1, 1, 1), (2, 1, 1), (3, 1, null), (4, 1, 77)")
-    world.rename()
-    world.settle()
-    assert world.refreshed() == [1, 1, 2, 77], "1 by both attachments"
-    assert world.wrong() == {}
-
-
-def test_a_self_join_refreshes_those_below_and_the_row_itself(world: Fanning) -> None:
-    world.connection.execute(
-        "create table shelf (id int primary key, up_id int references shelf, name text);"
-        "create or replace view search_documents as select 'shelf'::text as entity_type, s.id as entity_id,"
-        " jsonb_build_object('name', s.name, 'in', u.name) as document from shelf s left join shelf u on u.id = s.up_id"
-    )
-    attach(world.connection, "shelf", entity_type="shelf", id_column="id")
-    attach(world.connection, "shelf", entity_type="shelf", via="select id from shelf where up_id = changed.id")
-    world.connection.execute("insert into shelf values (1, null, 'a'), (2, 1, 'b'), (3, 2, 'c'), (4, 4, 'own')")
-    world.connection.execute("update shelf set name = name || '!'")
-    world.connection.execute("update shelf set up_id = 3 where id = 1")
-    world.connection.execute("update shelf set id = 5, up_id = null where id = 4")
-    world.settle()
     assert world.wrong() == {}
 
 

@@ -51,24 +51,6 @@ def test_the_command_line_takes_hostile_text(
         assert not CONTROL.search(called.err), (argv, called.err)
 
 
-def test_json_escapes_what_steers_a_terminal_and_keeps_its_meaning(
-    outbox_here: Command, connection: psycopg.Connection[Any]
-) -> None:
-    text = "".join(map(chr, (*range(0x7F, 0xA0), 0x202E, 0x2066, 0xE9)))
-    payload = json.dumps({"title": text, "n": 12345678901234567890}, ensure_ascii=False)
-    row = connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload) values (%s, '1', 'upsert', %s)"
-        " returning id",
-        [f"a{text}", payload],
-    ).fetchone()
-    assert row is not None
-    shown = outbox_here("show", str(row[0]), "--json").out
-    assert not CONTROL.search(shown)
-    found = json.loads(shown)
-    assert found["payload"] == json.loads(payload)
-    assert found["entity_type"] == f"a{text}"
-
-
 def test_hostile_rows_are_shown_as_text_by_every_command(
     outbox_here: Command, connection: psycopg.Connection[Any]
 ) -> None:

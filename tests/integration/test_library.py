@@ -87,13 +87,3 @@ def test_one_and_many_are_replayed_once_each(library: Outbox, queue: EventTable)
     for wrong in ("not-a-uuid", 5, None):
         with pytest.raises(UsageError, match="is not an event's id"):
             library.replay_one(wrong, "alice", "fixed")
-
-
-def test_statistics_count_what_is_failed_now(library: Outbox, queue: EventTable) -> None:
-    fail(queue, 3)
-    fail(queue, 1, "es_5xx")
-    total, by_entity_type, by_reason, by_failure_type = library.failed_stats()
-    assert total == 4
-    assert by_entity_type == {"article": 4}
-    assert by_reason == {"too_large": 3, "es_5xx": 1}
-    assert by_failure_type == {"document": 3, "network": 1}

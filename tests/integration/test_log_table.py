@@ -3,9 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -13,7 +11,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.ops.doctor.event_log import event_log
-from outbox.ports import Finding, Level
+from outbox.ports import Finding
 from outbox.store.attach import installed
 from outbox.store.attach.attach import attach
 from outbox.store.doctor import PostgresDoctor
@@ -74,12 +72,6 @@ def days(conn: Connection) -> list[str]:
         " where i.inhparent = 'search_outbox_log'::regclass and c.relname ~ '\\d{8}$' order by 1"
     )
     return [name for (name,) in found]
-
-
-def dropping() -> str:
-    """As docs/kafka-log.md has it."""
-    page = (Path(__file__).parents[2] / "docs" / "kafka-log.md").read_text("utf-8")
-    return next(part for part in page.split("```") if part.startswith("sql\ndrop publication")).removeprefix("sql\n")
 
 
 def make_day(conn: Connection, ago: int) -> str:
@@ -168,14 +160,6 @@ class TestProducers:
         known = logged.execute("select id from search_outbox_log").fetchone()
         assert logged.execute(KEY).fetchone() == known
 
-    def test_one_key_twice_in_one_day_is_refused_whatever_the_isolation(self, logged: Connection) -> None:
-        logged.execute(KEY)
-        with pytest.raises(psycopg.errors.UniqueViolation):
-            logged.execute(
-                "insert into search_outbox_log (entity_type, entity_id, op, idempotency_key)"
-                " values ('article', '8', 'refresh', 'k')"
-            )
-
 
 TABLES = """
 create table articles (id int primary key, title text, price numeric);
@@ -209,13 +193,6 @@ FANNED = 2
 
 
 class TestAttached:
-    def test_a_table_that_is_attached_later_writes_to_the_log(self, logged: Connection) -> None:
-        logged.execute(TABLES)
-        attach_all(logged)
-        logged.execute(CHANGES)
-        assert rows(logged) == WRITTEN
-        assert fanouts(logged) == count(logged, "search_outbox_events") == FANNED
-
     def test_a_table_that_was_attached_before_is_switched_with_the_rest(
         self, database: str, connection: Connection
     ) -> None:
@@ -226,26 +203,6 @@ class TestAttached:
         assert rows(connection) == WRITTEN
         assert fanouts(connection) == count(connection, "search_outbox_events") == FANNED
         assert [each.elsewhere for each in installed.installed(connection)] == ["", "", ""]
-
-    def test_and_back_again(self, logged: Connection, database: str) -> None:
-        logged.execute(TABLES)
-        attach_all(logged)
-        assert turn_log_off(database) == ["log off"]
-        logged.execute(CHANGES)
-        assert count(logged) == 0
-        found = logged.execute(
-            "select op, entity_type || ':' || entity_id, payload::text, routing from search_outbox_events"
-            " where op <> 'fanout' order by seq"
-        ).fetchall()
-        assert found == WRITTEN
-        assert fanouts(logged) == FANNED
-
-    def test_changes_in_a_session_of_a_replica_have_their_key_too(self, logged: Connection) -> None:
-        logged.execute(TABLES)
-        attach_all(logged)
-        logged.execute("set session_replication_role = replica")
-        logged.execute("insert into orders values (5, 1.10)")
-        assert rows(logged) == [WRITTEN[-2]]
 
 
 PLAIN = (
@@ -275,16 +232,6 @@ def test_a_payload_above_the_limit_is_refused_where_it_is_written(
 
 
 class TestDays:
-    def test_today_and_a_week_ahead_are_there_from_the_start(self, logged: Connection) -> None:
-        assert len(days(logged)) == 8
-        logged.execute("select outbox_refresh('article', '1')")
-        where = logged.execute(
-            "select tableoid::regclass::text, 'search_outbox_log_' || to_char(now() at time zone 'utc', 'YYYYMMDD')"
-            " from search_outbox_log"
-        ).fetchone()
-        assert where is not None
-        assert where[0] == where[1]
-
     def test_days_are_made_beside_producers_whose_transactions_are_open(
         self, logged: Connection, pool: Database, database: str
     ) -> None:
@@ -294,15 +241,6 @@ class TestDays:
             producer.execute("select outbox_refresh('article', '1')")
             PostgresEventLog(pool, forget=False).keep(timedelta(days=3), 500)
             assert days(logged)[-1] == gone
-
-    def test_a_day_that_has_rows_in_the_default_partition_stays_there(self, logged: Connection, pool: Database) -> None:
-        today = days(logged)[0]
-        logged.execute(sql.SQL("drop table {}").format(sql.Identifier(today)))
-        logged.execute("select outbox_refresh('article', '1')")
-        PostgresEventLog(pool, forget=False).keep(timedelta(days=3), 500)
-        assert today not in days(logged)
-        logged.execute("select outbox_refresh('article', '2')")
-        assert count(logged, "search_outbox_log_default") == 2
 
     def test_days_that_are_over_are_dropped_and_younger_ones_kept(self, logged: Connection, pool: Database) -> None:
         old, young = make_day(logged, 5), make_day(logged, 3)
@@ -328,17 +266,6 @@ class TestDays:
         assert store.keep(timedelta(days=3), 500) == 1
         assert old not in days(logged)
         assert count(logged) == 2
-
-
-class TestPublication:
-    def test_it_publishes_inserts_by_way_of_the_partitioned_table(self, logged: Connection) -> None:
-        found = logged.execute(
-            "select pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot from pg_publication"
-            " where pubname = 'outbox_log'"
-        ).fetchone()
-        assert found == (True, False, False, False, True)
-        tables = logged.execute("select tablename from pg_publication_tables where pubname = 'outbox_log'").fetchall()
-        assert tables == [("search_outbox_log",)]
 
 
 class TestRights:
@@ -390,57 +317,6 @@ class TestThereAndBack:
         logged.execute("select outbox_refresh('article', '3')")
         assert (count(logged), count(logged, "search_outbox_events")) == (2, 1)
 
-    def test_the_functions_are_the_same_after_the_way_there_and_back(
-        self, database: str, connection: Connection
-    ) -> None:
-        connection.execute(TABLES)
-        attach_all(connection)
-        ours = (
-            "select proname, pg_get_functiondef(oid), proacl::text, proowner from pg_proc"
-            " where pronamespace = 'public'::regnamespace order by 1, 2"
-        )
-        before = connection.execute(ours).fetchall()
-        migrate(database, log=True)
-        turn_log_off(database)
-        connection.execute(dropping().encode())
-        assert connection.execute(ours).fetchall() == before
-
-    def test_a_prepared_statement_of_an_open_session_follows_the_switch(
-        self, database: str, connection: Connection
-    ) -> None:
-        connection.execute("prepare send as select outbox_enqueue('article', '1', 'upsert')")
-        connection.execute("prepare again as select outbox_refresh('article', '1')")
-        for _ in range(7):  # a generic plan by then
-            connection.execute("execute send")
-            connection.execute("execute again")
-        migrate(database, log=True)
-        connection.execute("execute send")
-        connection.execute("execute again")
-        assert (count(connection), count(connection, "search_outbox_events")) == (2, 14)
-
-
-@pytest.mark.release("the SQL is the same on each of them; scripts/compat has more versions", keep=1)
-@pytest.mark.slow
-def test_older_servers_have_the_same_log(older_postgres_url: str) -> None:
-    with fresh_database(older_postgres_url) as url, psycopg.connect(url, autocommit=True) as conn:
-        assert migrate(url, log=True)[-1] == "log"
-        conn.execute(TABLES)
-        attach_all(conn)
-        conn.execute("set session_replication_role = replica")
-        conn.execute(CHANGES)
-        assert (rows(conn), fanouts(conn)) == (WRITTEN, FANNED)
-        assert conn.execute(KEY).fetchone() == conn.execute(KEY).fetchone()
-        make_day(conn, 5)
-        gone = conn.execute("select search_outbox_log_prune('3 days', 10)").fetchone()
-        assert gone == (1,)
-        assert turn_log_off(url) == ["log off"]
-        conn.execute(dropping().encode())
-
-
-def test_a_negative_age_removes_nothing(logged: Connection) -> None:
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="must not be negative"):
-        logged.execute("select search_outbox_log_prune('-1 second', 10)")
-
 
 def findings(pool: Database, database: str) -> dict[str, list[Finding]]:
     found: dict[str, list[Finding]] = {}
@@ -453,15 +329,6 @@ class TestDoctor:
     def test_without_the_log_nothing_is_said(self, pool: Database, database: str) -> None:
         assert findings(pool, database) == {}
 
-    def test_a_new_log_lacks_a_connector_and_the_right_wal_level(
-        self, logged: Connection, pool: Database, database: str
-    ) -> None:
-        level = logged.execute("show wal_level").fetchone()
-        found = findings(pool, database)
-        assert "no slot" in found["slot"][0].detail
-        bad = [finding.detail for finding in found["event_log"] if finding.level is Level.BAD]
-        assert len(bad) == (0 if level == ("logical",) else 1)
-
     def test_faults_are_found(self, logged: Connection, pool: Database, database: str) -> None:
         write_ago(logged, 400)
         make_day(logged, 40)
@@ -471,15 +338,6 @@ class TestDoctor:
         told = " ".join(finding.detail for finding in findings(pool, database)["event_log"])
         for words in ("publication outbox_log is missing", "0 days ahead", "rows (1)", "40 days old"):
             assert words in told
-
-    def test_the_remedy_for_a_publication_works(self, logged: Connection, pool: Database, database: str) -> None:
-        logged.execute("drop publication outbox_log")
-        remedy = next(f.remedy for f in findings(pool, database)["event_log"] if "publication" in f.detail)
-        logged.execute(remedy.encode())
-        logged.execute("alter publication outbox_log set (publish = 'insert, delete')")
-        remedy = next(f.remedy for f in findings(pool, database)["event_log"] if "publication" in f.detail)
-        logged.execute(remedy.encode())
-        assert not [f for f in findings(pool, database)["event_log"] if "publication" in f.detail]
 
 
 class TestCommands:
@@ -498,11 +356,3 @@ class TestCommands:
         off = run("migrate", "--no-log")
         assert (off.code, off.out) == (0, "applied 1: log off\n")
         assert "docs/kafka-log.md" in off.err
-
-    def test_the_configuration_is_printed_without_the_password(self, run: Callable[..., Called], database: str) -> None:
-        printed = run("kafka", "connector", "--user", "outbox_connector", "--topic", "t")
-        password = urlsplit(database).password
-        assert printed.json["database.dbname"] == urlsplit(database).path.removeprefix("/")
-        assert printed.json["transforms.outbox.route.topic.replacement"] == "t"
-        assert password
-        assert password not in printed.out + run("kafka", "connector", "--properties").out

@@ -12,11 +12,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from labs.addresses import with_words
-from outbox.errors import SchemaMismatch
 from outbox.store.schema import files
 from outbox.store.schema import migrate as migrating
 from outbox.store.schema.migrate import migrate, plan, status
-from outbox.store.schema.state import check_schema, has_by_entity, has_by_type, has_notify
+from outbox.store.schema.state import check_schema
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -87,12 +86,6 @@ def event_indexes(conn: psycopg.Connection) -> dict[str, str]:
     return {name: re.split(" USING (?:btree|hash) ", ddl)[1] for name, ddl in conn.execute(query)}
 
 
-def test_a_fresh_database_gets_every_table_of_the_contract(empty_database: str) -> None:
-    assert migrate(empty_database) == EVERY_NAME
-    with psycopg.connect(empty_database) as conn:
-        assert tables(conn) >= TABLES
-
-
 def test_every_index_is_in_the_map_of_the_readme_and_none_uses_a_column_that_a_claim_writes(
     database: str, connection: psycopg.Connection
 ) -> None:
@@ -118,21 +111,6 @@ def test_two_migrates_at_once_apply_every_migration_once(empty_database: str) ->
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     assert sorted(applied, key=len) == [[], [*EVERY_NAME, "by_type"]]
-
-
-def test_optional_parts_are_added_by_name_and_recorded(database: str) -> None:
-    assert migrate(database, by_type=True, by_entity=True, notify=True, log=True) == [
-        "by_type",
-        "by_entity",
-        "notify",
-        "log",
-    ]
-    assert status(database).parts == {"by_type": True, "by_entity": True, "notify": True, "log": True}
-    with psycopg.connect(database) as conn:
-        assert event_indexes(conn).items() >= (INDEXES | PART_INDEXES).items()
-        assert has_by_type(conn)
-        assert has_by_entity(conn)
-        assert has_notify(conn)
 
 
 def test_the_owner_of_the_database_can_migrate_without_being_superuser(empty_database: str, postgres_url: str) -> None:
@@ -189,26 +167,6 @@ def test_a_schema_that_does_not_fit_names_what_helps(
     assert schema.state == state
     assert not schema.ok
     assert remedy in str(schema)
-
-
-@pytest.mark.parametrize("change", [row[0] for row in MISFITS[1:]], ids=["too_new", "changed"])
-def test_migrate_leaves_the_schema_of_another_release_alone(
-    database: str, connection: psycopg.Connection, change: str
-) -> None:
-    connection.execute(change.encode())
-    before = connection.execute("select * from search_outbox_migrations order by 1").fetchall()
-    with pytest.raises(SchemaMismatch):
-        migrate(database, by_type=True)
-    assert connection.execute("select * from search_outbox_migrations order by 1").fetchall() == before
-
-
-def test_status_lists_what_is_applied_and_what_is_not(empty_database: str) -> None:
-    assert status(empty_database).pending == tuple(EVERY_NAME)
-    migrate(empty_database)
-    after = status(empty_database)
-    assert after.pending == ()
-    assert [row.name for row in after.applied] == EVERY_NAME
-    assert after.slow_indexes == ()
 
 
 def test_plan_says_what_would_be_done_and_why_and_does_nothing(empty_database: str) -> None:
@@ -288,16 +246,3 @@ def test_a_migrate_that_dies_after_any_step_is_finished_by_the_next(empty_databa
             migrate(empty_database, say=partial(die_at_the_second, []))
     assert migrate(empty_database) == EVERY_NAME[-1:]
     assert status(empty_database).schema.ok
-
-
-def test_every_migration_says_why_and_how_to_undo_it() -> None:
-    everything = [*files.numbered(), *map(files.part, files.PARTS)]
-    assert all(migration.why and migration.undo() for migration in everything)
-    numbers = [migration.number for migration in files.numbered()]
-    assert len(set(numbers)) == len(numbers)
-
-
-def test_the_session_ignores_the_time_limits_of_its_role(database: str) -> None:
-    with migrating.migration_connection(database) as conn:
-        limits = conn.execute("select current_setting('statement_timeout'), current_setting('lock_timeout')")
-        assert limits.fetchone() == ("0", "0")

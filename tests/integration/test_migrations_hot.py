@@ -50,14 +50,6 @@ def grown(conn: psycopg.Connection, before: tuple[int, int], rows: int) -> tuple
     return (updated - before[0], hot - before[1]) if updated - before[0] >= rows else None
 
 
-def test_nearly_every_claim_is_a_hot_update(connection: psycopg.Connection) -> None:
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
-        " select 'block', n, 'upsert', json_build_object('text', repeat('x', 480)) from generate_series(1, 10000) as n"
-    )
-    assert hot_share_of_claims(connection, 10_000) > MOST
-
-
 def test_the_optional_indexes_keep_claims_hot(database: str, connection: psycopg.Connection) -> None:
     migrate(database, by_type=True, by_entity=True, notify=True)
     connection.execute(
@@ -83,14 +75,6 @@ def test_the_guides_indexes_spoil_hot_claims_until_they_are_dropped(empty_databa
         conn.execute(insert)
         assert hot_share_of_claims(conn, 5_000) > MOST
     assert status(empty_database).slow_indexes == ()
-
-
-def test_a_unique_slow_index_is_reported_and_left_to_its_owner(database: str, connection: psycopg.Connection) -> None:
-    connection.execute("create unique index theirs on search_outbox_events (id) where status = 'pending'")
-    assert [(index.name, index.columns, index.kept) for index in status(database).slow_indexes] == [
-        ("theirs", ("status",), True)
-    ]
-    assert migrate(database, drop_slow_indexes=True) == []
 
 
 def test_the_primary_key_leaves_room_for_what_a_settle_adds(queue: EventTable) -> None:

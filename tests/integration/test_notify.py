@@ -77,17 +77,3 @@ def test_the_watchdog_is_fed_only_while_there_is_progress(systemd: Systemd) -> N
     finally:
         watchdog.stop()
     assert systemd.silent(0.3)
-
-
-@pytest.mark.parametrize(
-    ("environ", "seconds"),
-    [
-        ({"WATCHDOG_USEC": "30000000"}, 30.0),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, 0.0),  # meant for another process
-        ({"WATCHDOG_USEC": "soon"}, 0.0),
-        ({"WATCHDOG_USEC": "-5"}, 0.0),
-        ({}, 0.0),
-    ],
-)
-def test_the_watchdog_s_interval_is_systemd_s(environ: dict[str, str], seconds: float) -> None:
-    assert Notifier(environ).watchdog_seconds == seconds

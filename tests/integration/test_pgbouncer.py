@@ -9,17 +9,14 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import PooledAddress
-from outbox.ports import Level
 from outbox.store.pool import Database
 from outbox.store.pooler import ear
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import Outbox as Command
-from tests.fixtures.desks import Examine
 from tests.fixtures.pgbouncer import SESSIONS, Pgbouncer
 from tests.fixtures.processes import StartProcess
 
 Session = psycopg.Connection[Any]
-PREPARING: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0}
 
 
 @pytest.fixture(scope="module")
@@ -34,23 +31,7 @@ def pooled(pgbouncer: Pgbouncer, database: str) -> str:
     return pgbouncer.before(database)
 
 
-def connected(url: str) -> Session:
-    return psycopg.connect(url, **PREPARING)
-
-
 # What is seen
-
-
-def test_two_clients_that_prepare_may_run_each_others_statements(pgbouncer: Pgbouncer, pooled: str) -> None:
-    """Why nothing is prepared behind one: psycopg gives names by counting, and the session is anybody's."""
-    found = "yours" if pgbouncer.names_statements else "mine"
-    with connected(pooled) as one, connected(pooled) as other:
-        with one.transaction():
-            assert one.execute("select 'mine'").fetchone() == ("mine",)
-            with other.transaction():
-                other.execute("select 'yours'")
-        with other.transaction():  # the session that was given back last
-            assert other.execute("select 'yours'").fetchone() == (found,)
 
 
 @pytest.mark.parametrize("prepared", [False, True])
@@ -94,26 +75,6 @@ def test_migrate_and_listen_are_refused_behind_it(pooled: str) -> None:
     with pytest.raises(PooledAddress), ear(pooled):
         pass
     assert left_behind(pooled) == []
-
-
-def test_a_daemon_that_would_hear_nothing_does_not_start(start_daemon: StartProcess, pooled: str) -> None:
-    daemon = start_daemon(DATABASE_URL=pooled, OUTBOX_LISTEN="true")
-    assert daemon.wait() == 78
-    assert "OUTBOX_DIRECT_DATABASE_URL" in daemon.output
-
-
-def test_the_doctor_says_what_the_pooler_means(examine: Examine, pooled: str, database: str) -> None:
-    (shared,) = examine(pooled)["pooler"]
-    assert shared.level is Level.WARN
-    assert "OUTBOX_DIRECT_DATABASE_URL" in shared.remedy
-    (deaf,) = examine(pooled, OUTBOX_LISTEN="true")["pooler"]
-    assert deaf.level is Level.BAD
-    (well,) = examine(pooled, OUTBOX_DIRECT_DATABASE_URL=database, OUTBOX_LISTEN="true")["pooler"]
-    assert well.level is Level.OK
-    (away,) = examine(pooled, OUTBOX_DIRECT_DATABASE_URL="postgresql://127.0.0.1:1/nothing")["pooler"]
-    assert away.level is Level.WARN
-    (direct,) = examine(database)["pooler"]
-    assert direct.detail == "no pooler stands before the database"
 
 
 # What works

@@ -296,17 +296,6 @@ def test_a_place_is_noted_before_the_request_and_forgotten_an_hour_after_its_del
     assert [place.routing for place in places.of([key])[key]] == [TENANTS[1]]
 
 
-def test_a_type_without_routing_pays_nothing(press: Press) -> None:
-    press.db.execute("drop view search_documents")
-    press.db.execute(
-        "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
-        " jsonb_build_object('title', title) as document from article"
-    )
-    press.write(1, 2)
-    press.project()
-    assert press.queue.value("select count(*) from search_outbox_places") == 0
-
-
 def test_the_document_leaves_every_place_but_the_newest_under_that_places_own_number() -> None:
     key = Key("article", "1")
     rows = [NotedPlace(key, False, "a", 5), NotedPlace(key, True, "", 9), NotedPlace(key, False, "b", 7)]

@@ -19,12 +19,6 @@ def events(conn: psycopg.Connection) -> list[tuple[Any, ...]]:
 
 
 class TestEnqueue:
-    def test_an_event_needs_type_id_and_op(self, connection: psycopg.Connection) -> None:
-        row = connection.execute("select outbox_enqueue('article', '7', 'upsert')").fetchone()
-        written = connection.execute("select id, entity_type, entity_id, op, payload, status from search_outbox_events")
-        assert row is not None
-        assert written.fetchone() == (row[0], "article", "7", "upsert", None, "pending")
-
     def test_everything_else_has_a_name(self, connection: psycopg.Connection) -> None:
         connection.execute(
             "select outbox_enqueue('article', '7', 'upsert', '{\"a\": 1.10}', version => 9, routing => 'r',"
@@ -85,13 +79,6 @@ class TestEnqueue:
             connection.execute(f"select outbox_enqueue({arguments})".encode())
         assert refused.value.sqlstate == sqlstate
         assert events(connection) == []
-
-    def test_the_callers_search_path_does_not_matter(self, connection: psycopg.Connection) -> None:
-        connection.execute("create schema elsewhere")
-        connection.execute("set search_path = elsewhere")
-        connection.execute("select public.outbox_enqueue('article', '7', 'upsert')")
-        connection.execute("set search_path = public")
-        assert events(connection) == [("upsert", "7", None)]
 
 
 def waiting(database: str) -> bool:

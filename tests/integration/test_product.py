@@ -5,25 +5,21 @@ The cases that a real server cannot show by itself come from a scripted one.
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.config import ElasticSettings
-from outbox.errors import ElasticsearchDown, WrongProduct
+from outbox.errors import ElasticsearchDown
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
-from outbox.policy.product import ELASTICSEARCH
 from outbox.ports import BulkAction, Level
 from outbox.reindex.scan import ElasticScan, PointInTimeLost
-from outbox.sink.client import NotAccepted, connect
+from outbox.sink.client import connect
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
-from outbox.sink.index_check import TargetCheck, may_create
+from outbox.sink.index_check import TargetCheck
 from outbox.sink.new_index import ElasticNewIndex, MappingRefused
 from outbox.sink.server_check import ElasticServerCheck
-from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import Answer, Request, Script, answer, scripted
 from tests.fixtures.sinks import elastic_sink, is_opensearch
 
@@ -96,55 +92,6 @@ def test_what_cannot_be_written_to_is_named_gets_nothing_and_spends_no_attempt(c
     assert told.remedy
 
 
-@pytest.mark.parametrize("case", ["unknown", "no right to ask"])
-def test_events_wait_without_an_attempt_and_are_written_when_the_cause_is_gone(queue: EventTable, case: str) -> None:
-    main = [CASES[case][0]]
-    queue.produce_many(2)
-    written = b'{"errors":false,"items":[{"index":{"status":201}},{"index":{"status":201}}]}'
-
-    def other(request: Request) -> Answer:
-        return main[0] if request.path == "/" else answer(200, SEEN, headers="")
-
-    with scripted(lambda _: answer(200, written, headers=""), other) as server, elastic_sink(server.url) as sink:
-        worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: "things"))
-        worker.run()
-        assert {(row.status, row.attempts) for row in queue.rows()} == {("pending", 0)}
-        assert server.bulks == []
-        assert sink.probe("things") is not None
-        main[0] = REAL
-        assert sink.probe("things") is None
-        queue.make_due()
-        worker.run()
-        assert queue.counts() == {"done": 2}
-        assert server.bulks[0].headers["content-type"] == "application/x-ndjson"
-
-
-def test_a_command_says_the_same() -> None:
-    main, _, named = CASES["not logged in"]
-    with scripted(lambda _: b"", opensearch(main)) as server:
-        elastic = connect(ElasticSettings(url=server.url))
-        for act in (lambda: ElasticIndices(elastic).create("things"), lambda: ElasticScan(elastic).is_routed("things")):
-            with pytest.raises(NotAccepted, match=named):
-                act()
-        assert {request.method for request in server.requests} <= {"GET", "HEAD"}
-
-
-def test_elasticsearch_whose_key_may_not_ask_is_known_by_a_question_that_every_key_may_ask() -> None:
-    """Its refusals do not name it, so the first thing that a command asks would not."""
-    refused = CASES["no right to ask"][0]
-
-    def other(request: Request) -> Answer:
-        return answer(200, b"{}") if request.path == "/_security/_authenticate" else refused
-
-    with scripted(lambda _: answer(200, FINE), other) as server:
-        elastic = connect(ElasticSettings(url=server.url))
-        assert elastic.required() is ELASTICSEARCH
-        told = ElasticServerCheck(elastic, lambda _, id: id).server()
-        assert (told.level, told.detail) == (Level.WARN, "Elasticsearch of unknown version; GET / is not permitted")
-        with pytest.raises(WrongProduct, match="ELASTIC_PRODUCT=opensearch, and Elasticsearch answers"):
-            connect(ElasticSettings(url=server.url, product="opensearch")).required()
-
-
 def test_a_product_that_changes_behind_the_address_is_named_and_waits_for_a_person() -> None:
     """OpenSearch refuses the content type of Elasticsearch."""
     moved = [False]
@@ -195,37 +142,6 @@ def test_a_shard_that_is_lost_in_the_middle_of_a_comparison_ends_it(part: str, k
             PARTS[part](ElasticScan(elastic))
 
 
-UNCOUNTED = {
-    "no right to count": answer(403, b'{"error":{"type":"security_exception","reason":"no"}}', headers=""),
-    "a shard is down": answer(200, b'{"count":0,"_shards":{"total":2,"failed":1}}', headers=""),
-    "no right to refresh": answer(200, b'{"count":0,"_shards":{"total":2,"failed":0}}', headers=""),
-}
-
-
-@pytest.mark.parametrize("case", UNCOUNTED)
-def test_an_index_that_nobody_can_count_is_not_called_empty_and_not_deleted(case: str) -> None:
-    counted = UNCOUNTED[case]
-    settings = b'{"things":{"settings":{"index.blocks.write":"true","index.hidden":"true"},"aliases":{}}}'
-
-    def other(request: Request) -> Answer:
-        if request.path == "/":
-            return REAL
-        if "_refresh" in request.path:
-            return answer(403, b"{}", headers="")
-        return counted if "_count" in request.path else answer(200, settings, headers="")
-
-    with scripted(lambda _: answer(200, FINE, headers=""), other) as server, elastic_sink(server.url) as sink:
-        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
-        failure = sink.probe("things")
-        assert failure is not None
-        assert failure.reason is Reason.ES_INDEX_MISSING
-        assert "empty as far as is known" in failure.error
-        with pytest.raises(IndexExists, match="nobody says whether it is empty"):
-            ElasticIndices(sink.elastic).create("things")
-        assert ElasticNewIndex(sink.elastic).exists("things")
-        assert "DELETE" not in {request.method for request in server.requests}
-
-
 # On a real server, whichever the tests run on
 
 
@@ -248,27 +164,6 @@ def test_every_document_of_three_shards_is_scanned_once(
     scan.refresh(f"{absent_index}-both")
     found = [held.id for page in scan.scan(f"{absent_index}-both", 97) for held in page]
     assert len(found) == len(set(found)) == 3000
-
-
-@pytest.mark.parametrize("part", [{"filter": {"term": {"mine": True}}}, {"routing": "a"}], ids=["filter", "routing"])
-def test_an_alias_is_scanned_as_it_is_searched(
-    sink: ElasticSink, es: Elasticsearch, absent_index: str, part: dict[str, Any]
-) -> None:
-    """By its filter, and by its routing, which chooses shards."""
-    alias = f"{absent_index}-some"
-    mappings = {"properties": {"mine": {"type": "boolean"}}}
-    settings = {"number_of_shards": 3, "number_of_replicas": 0}
-    es.indices.create(index=absent_index, mappings=mappings, settings=settings)
-    es.indices.put_alias(index=absent_index, name=alias, **part)
-    bodies = [b'{"mine": true}', b'{"mine": false}']
-    sink.write([BulkAction(absent_index, str(n), 1, None, bodies[n % 2]) for n in range(300)], 30.0)
-    scan = ElasticScan(sink.elastic)
-    scan.refresh(absent_index)
-    found = [held.id for page in scan.scan(alias, 17) for held in page]
-    searched = {hit["_id"] for hit in es.search(index=alias, size=1000, source=False)["hits"]["hits"]}
-    assert 0 < len(searched) < 300
-    assert len(found) == len(searched) == scan.count(alias)
-    assert set(found) == searched
 
 
 def test_a_write_cannot_fill_an_index_that_a_person_did_not_create(
@@ -298,19 +193,6 @@ def test_a_write_cannot_fill_an_index_that_a_person_did_not_create(
     assert list(sink.write([BulkAction(first, "a", 1, None, b"{}")], 30.0).outcomes) == [WRITTEN]
     levels = {finding.name: finding.level for finding in TargetCheck(sink.elastic, sink.targets).check(absent_index)}
     assert levels["auto_create"] is Level.OK
-
-
-def test_where_only_the_alias_is_gone_the_way_back_is_named(
-    sink: ElasticSink, es: Elasticsearch, absent_index: str
-) -> None:
-    indices, first = ElasticIndices(sink.elastic), f"{absent_index}-v1"
-    indices.create(absent_index, settings={"number_of_replicas": 0})
-    es.indices.delete_alias(index=first, name=absent_index)
-    sink.write([BulkAction(absent_index, "a", 1, None, b"{}")], 30.0)
-    with pytest.raises(IndexExists) as refused:
-        indices.create(absent_index)
-    assert (f"remove_index for {absent_index} and add for {first}" in str(refused.value)) is is_opensearch(sink.elastic)
-    assert es.indices.exists(index=first)
 
 
 @pytest.mark.parametrize("is_behind_alias", [True, False])
@@ -345,66 +227,3 @@ def test_an_index_that_a_person_filled_is_never_taken_for_one_that_a_write_creat
 
 
 BLOCK, HIDDEN = '"blocks":{"write":"true"}', '"hidden":"true"'
-
-
-@pytest.mark.parametrize(
-    ("template", "setting", "level", "said"),
-    [
-        (f"{BLOCK},{HIDDEN}", "true", Level.OK, "it is blocked then"),
-        (BLOCK, "true", Level.WARN, "action.auto_create_index: -things*,+*."),
-        ("", "+logs*,+things", Level.WARN, "action.auto_create_index: -things*,+logs*,+things."),
-        ("", "false", Level.OK, "never created automatically"),
-        ("", None, Level.UNKNOWN, "action.auto_create_index: -things* before what is there."),
-    ],
-)
-def test_the_doctor_says_whether_a_write_may_create_the_target_or_that_it_cannot_know(
-    template: str, setting: str | None, level: Level, said: str
-) -> None:
-    """A template counts if what it makes is taken for created by a write."""
-    found = f'{{"index_patterns":["things"],"template":{{"settings":{{"index":{{{template}}}}}}}}}'
-    templates = f'{{"index_templates":[{{"index_template":{found}}}]}}'.encode()
-    settings = json.dumps({"defaults": {"action.auto_create_index": setting}}).encode()
-
-    def other(request: Request) -> Answer:
-        if request.path == "/":
-            return REAL
-        if "_index_template" in request.path:
-            return answer(200, templates, headers="")
-        return answer(200 if setting else 403, settings, headers="")
-
-    with scripted(lambda _: b"", other) as server, elastic_sink(server.url) as sink:
-        sink.elastic.required()
-        finding = TargetCheck(sink.elastic, sink.targets).template("things")
-        assert finding.level is level
-        assert said in f"{finding.detail} {finding.remedy}"
-
-
-@pytest.mark.parametrize(
-    ("setting", "allowed"),
-    [
-        ("true", True),
-        ("false", False),
-        ("-docs*,+*", False),
-        ("+docs,-*", True),
-        ("other", False),
-    ],
-)
-def test_the_cluster_setting_for_automatic_creation_is_read_as_the_server_reads_it(setting: str, allowed: bool) -> None:
-    assert may_create(setting, "docs") is allowed
-
-
-def test_a_rebuild_does_not_copy_what_the_plugins_of_opensearch_write() -> None:
-    """The embedded server has no plugins and refuses these settings."""
-    written = {
-        "index.number_of_shards": "2",
-        "index.hidden": "true",
-        "index.blocks.write": "true",
-        "index.uuid": "u",
-        "index.plugins.index_state_management.policy_id": "rollover",
-        "index.remote_store.enabled": "true",
-        "index.replication.type": "SEGMENT",
-    }
-    told = answer(200, json.dumps({"things": {"settings": written}}).encode(), headers="")
-    with scripted(lambda _: b"", opensearch(REAL, told)) as server:
-        kept = ElasticNewIndex(connect(ElasticSettings(url=server.url))).settings("things")
-    assert kept == {"index.number_of_shards": "2", "index.replication.type": "SEGMENT"}

@@ -12,14 +12,13 @@ from outbox.app.reindex import open_reindexing
 from outbox.embedded import EmbeddedPostgres
 from outbox.policy import replica as policy
 from outbox.policy.drift import Kind
-from outbox.ports import Finding, Level
+from outbox.ports import Finding
 from outbox.reindex import mismatches
 from outbox.reindex.joining import Reindexing, ReplicaDown, ReplicaUnusable
 from outbox.reindex.parallel import Spread
 from outbox.reindex.verify import VerifyOptions
 from outbox.store import replica as reading
 from outbox.store.schema.migrate import migrate
-from tests.fixtures.desks import Examine
 from tests.fixtures.joined import ALICE, JoinedWorld
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
@@ -106,29 +105,6 @@ def test_what_a_replica_lacks_is_no_drift_and_what_differs_on_the_primary_is(
 def the(found: dict[str, list[Finding]]) -> Finding:
     (finding,) = found["replica"]
     return finding
-
-
-@pytest.mark.release("another replica, built for one line of the doctor")
-def test_the_doctor_checks_the_replica(
-    examine: Examine, world: JoinedWorld, replica: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine, url = world.queue.url, copy_of(replica, world.queue)
-    assert "replica" not in examine(mine)
-    fine = the(examine(mine, OUTBOX_READ_DATABASE_URL=url))
-    assert (fine.level, fine.detail) == (Level.OK, "the replica is 0 s behind; `outbox verify` reads it")
-    with psycopg.connect(url, autocommit=True) as copy:
-        copy.execute("select pg_wal_replay_pause()")
-        eventually(lambda: copy.execute("select pg_get_wal_replay_pause_state()").fetchone() == ("paused",))
-        world.add(1)
-        monkeypatch.setattr(policy, "MOST_BEHIND_SECONDS", 0.0)
-        late = the(examine(mine, OUTBOX_READ_DATABASE_URL=url))
-        copy.execute("select pg_wal_replay_resume()")
-    assert (late.level, "s behind" in late.detail, "pg_stat_replication" in late.remedy) == (Level.WARN, True, True)
-    other = the(examine(mine, OUTBOX_READ_DATABASE_URL=replica.url))
-    assert (other.level, "another database" in other.detail) == (Level.BAD, True)
-    replica.stop()
-    down = the(examine(mine, OUTBOX_READ_DATABASE_URL=url))
-    assert (down.level, "does not answer" in down.detail) == (Level.BAD, True)
 
 
 def test_what_is_no_replica_of_the_database_is_refused_before_anything_is_compared(

@@ -10,10 +10,8 @@ from elasticsearch import Elasticsearch
 
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import DatabaseDown
-from outbox.ports import Level
 from outbox.store.pool import Database, connect, fetch_rows
 from outbox.store.schema.migrate import migrate
-from tests.fixtures.desks import Examine
 from tests.fixtures.pgbouncer import Pgbouncer
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.queue import EventTable
@@ -134,21 +132,3 @@ def test_a_connection_that_is_of_no_use_is_not_handed_out_again(
         with pytest.raises(DatabaseDown, match=said), pool.connection() as connection:
             connection.execute(spoiling.encode())
         assert eventually(session) != before
-
-
-@pytest.mark.release("two servers are stopped and started for three lines of the doctor")
-def test_the_doctor_says_which_host_answers(
-    examine: Examine, primary: EmbeddedPostgres, standby: EmbeddedPostgres, database: str, hosts: str
-) -> None:
-    (found,) = examine(hosts)["database"]
-    assert found.level is Level.OK
-    assert f"at 127.0.0.1:{primary.port}, a primary" in found.detail
-    (found,) = examine(on(database, standby))["database"]
-    assert found.level is Level.BAD
-    assert f"only 127.0.0.1:{standby.port} answers, a standby (in recovery)" in found.detail
-    primary.stop()
-    try:
-        (found,) = examine(hosts)["database"]
-    finally:
-        primary.start()
-    assert (found.level, f"only 127.0.0.1:{standby.port} answers" in found.detail) == (Level.BAD, True)

@@ -13,12 +13,11 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from labs.proxy import Proxy
-from outbox.app.doctor import open_doctor
-from outbox.config import ElasticSettings, load_settings
+from outbox.config import ElasticSettings
 from outbox.facts import Fact, NodeBack, NodeLeftOut
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction, Level, WriteReport
-from outbox.sink.client import Elastic, NoReply, Reply, connect
+from outbox.sink.client import Elastic, NoReply, connect
 from outbox.sink.elastic import MOST_EXCUSED, ElasticSink
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.proxy import proxy_to
@@ -175,10 +174,6 @@ def slow(released: threading.Event) -> Callable[[Request], bytes]:
     return reply
 
 
-def break_off(request: Request) -> bytes:
-    return node()(request) if request.path == "/" else b""
-
-
 def refusing(status: int, _: Request) -> bytes:
     return answer(status, b"{}", headers="")
 
@@ -239,18 +234,6 @@ def test_a_document_that_breaks_connections_takes_no_node_out() -> None:
         assert len(one.bulks) + len(two.bulks) == 2
 
 
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("kind", ["node_not_connected_exception", "retry_on_primary_exception"])
-def test_a_document_whose_shard_moves_is_sent_once_more_with_the_whole_wait(kind: str, times: int) -> None:
-    replies = [leaving(kind)] * times
-    with scripted(lambda request: replies.pop() if replies else taken(request)) as server:
-        with elastic_at(server.url) as (elastic, _):
-            outcomes = write_one(elastic)
-        assert [isinstance(outcome, Failure) for outcome in outcomes] == [times == 2]
-        assert len(server.bulks) == 2
-        assert "timeout=800ms" in server.bulks[1].path  # of a deadline of one second
-
-
 def item(status: int, kind: str) -> bytes:
     error = {"type": kind, "reason": "told"}
     return answer(200, json.dumps({"errors": True, "items": [{"index": {"status": status, "error": error}}]}).encode())
@@ -283,26 +266,6 @@ def test_a_shard_or_master_that_is_missing_while_a_node_is_left_out_costs_no_att
             assert are_excused(write_one(elastic)) == [False]
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_node_that_goes_is_noticed_by_what_another_one_says(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever of the two gets the request."""
-    monkeypatch.setattr("outbox.sink.client.secrets.randbelow", lambda _: first)
-    replies, gone = [AWAY["no primary"]], threading.Event()
-
-    def going(request: Request) -> bytes:
-        return b"" if gone.is_set() else node()(request)
-
-    with (
-        scripted(lambda request: replies.pop() if replies else taken(request), node()) as up,
-        scripted(going, going) as goes,
-        elastic_at(up.url, goes.url) as (elastic, _),
-    ):
-        assert isinstance(elastic.call("GET", "/things/_alias"), Reply)
-        gone.set()
-        assert are_excused(write_one(elastic)) == [True]
-        assert write_one(elastic) == [WRITTEN]
-
-
 def test_a_request_that_is_lost_at_the_last_node_is_not_excused() -> None:
     """The document may have brought the others down. That one node is down does not hide that it was sent."""
     with scripted(lambda _: b"", node()) as up, elastic_at(up.url, NOBODY) as (elastic, _):
@@ -329,16 +292,6 @@ def test_what_is_no_node_of_a_cluster_gets_nothing(second: Callable[[Request], b
         assert said in fact.error
         found = {finding.detail.partition(" ")[0]: finding.level for finding in elastic.check_nodes()}
         assert found == {good.url: Level.OK, bad.url: Level.WARN}
-
-
-def test_a_node_whose_cluster_nobody_may_ask_for_stays_in_use() -> None:
-    def closed(request: Request) -> bytes:
-        return refusing(403, request) if request.path == "/" else node()(request)
-
-    with two_nodes(node(), closed) as (_, two, elastic, facts):
-        assert write_one(elastic, 4) == [WRITTEN] * 4
-        assert two.bulks
-        assert not facts
 
 
 def test_nodes_of_different_clusters_get_nothing_at_all_and_are_named() -> None:
@@ -403,16 +356,6 @@ def test_where_nobody_may_ask_for_the_cluster_the_targets_are_compared(
         assert all(said in finding.detail and finding.remedy for finding in found)
 
 
-def test_what_may_have_been_applied_is_sent_again_only_if_that_changes_nothing() -> None:
-    with two_nodes(break_off, node()) as (_, two, elastic, _):
-        read = [elastic.call("GET", "/things/_alias") for _ in range(2)]
-        assert [reply.status for reply in read if isinstance(reply, Reply)] == [200, 200]
-        before = len(two.requests)
-        swaps = [elastic.call("POST", "/_aliases", b"{}") for _ in range(2)]
-        assert sum(isinstance(reply, NoReply) for reply in swaps) == 1
-        assert [request.path for request in two.requests[before:]].count("/_aliases") == 1
-
-
 def test_a_read_that_no_node_answers_in_time_costs_no_attempt_while_one_is_left_out() -> None:
     released = threading.Event()
 
@@ -423,21 +366,3 @@ def test_a_read_that_no_node_answers_in_time_costs_no_attempt_while_one_is_left_
             released.set()
         assert are_excused([outcome]) == [True]
         assert not up.bulks
-
-
-def test_the_doctor_names_every_node_and_the_commands_use_those_that_answer(
-    queue: EventTable, elastic_url: str
-) -> None:
-    environ = {"DATABASE_URL": queue.url, "ELASTIC_URL": f"{NOBODY},{elastic_url}", "ELASTIC_INDEX": "no-such-index"}
-    settings = load_settings(environ)
-    with open_doctor(settings) as doctor:
-        found = list(doctor.examine())
-    nodes = {(finding.level, finding.detail.partition(" ")[0]) for finding in found if finding.name == "node"}
-    assert nodes == {(Level.WARN, NOBODY), (Level.OK, elastic_url)}
-    assert Level.OK in {finding.level for finding in found if finding.name == "elasticsearch"}
-    elastic = connect(settings.elastic)
-    try:
-        replies = [elastic.call("GET", "/") for _ in range(4)]
-        assert all(isinstance(reply, Reply) and reply.status == 200 for reply in replies)
-    finally:
-        elastic.close()

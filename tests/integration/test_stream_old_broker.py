@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from outbox.config import KafkaSettings
 from outbox.embedded import EmbeddedKafka
 from outbox.facts import PartitionsAssigned, StreamFault
-from outbox.kafka.group_progress import KafkaOffsets
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.servers import KAFKA_SETTINGS, in_memory
 from tests.fixtures.waiting import eventually
@@ -33,12 +31,3 @@ def test_a_broker_without_the_new_group_protocol_is_answered_with_the_setting(ol
     with ground.member(group_protocol="classic") as member:
         ground.finish(member)
     assert len(ground.ids()) == 5
-
-
-def test_doctor_asks_the_brokers_for_the_protocol(old_broker: KafkaDesk, kafka: KafkaDesk) -> None:
-    def lacks(desk: KafkaDesk, protocol: str) -> bool:
-        settings = KafkaSettings(bootstrap_servers=desk.url, topic=desk.create_topic(f"asked-{protocol}", 1), group="g")
-        return KafkaOffsets(settings.model_copy(update={"group_protocol": protocol})).lacks_protocol()
-
-    assert [lacks(old_broker, protocol) for protocol in ("consumer", "classic")] == [True, False]
-    assert [lacks(kafka, protocol) for protocol in ("consumer", "classic")] == [False, False]

@@ -1,40 +1,13 @@
 """Kafka on the console's pages and in its API: topic, group, and what waits in each partition, on a real broker."""
 
-import time
-import uuid
-
 import pytest
 
-from outbox.config import KafkaSettings
-from outbox.kafka.group_progress import KafkaOffsets
-from outbox.ops.status import read_stream
 from tests.fixtures.console import StartConsole
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.streaming import an_event_record
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture
-def offsets(kafka: KafkaDesk, topic: str) -> KafkaOffsets:
-    """Of a group that has read nothing yet. A broker that has just started does not know its coordinator at once."""
-    settings = KafkaSettings(bootstrap_servers=kafka.url, topic=topic, group=f"group-{uuid.uuid4().hex[:12]}")
-    made = KafkaOffsets(settings)
-    eventually(lambda: not read_stream(made).error)
-    return made
-
-
-def test_ages_are_those_of_the_records_to_be_read_next(kafka: KafkaDesk, topic: str, offsets: KafkaOffsets) -> None:
-    hour_ago = int((time.time() - 3600) * 1000)
-    kafka.produce(topic, [an_event_record(str(n), 1, partition=0, timestamp=hour_ago) for n in range(3)])
-    kafka.produce(topic, [an_event_record("9", 1, partition=1)])
-    ages = offsets.ages(offsets.read())
-    assert set(ages) == {0, 1}
-    assert 3590 < ages[0] < 3700
-    assert ages[1] < 60
-    read_to_the_end = [each._replace(committed=each.end) for each in offsets.read()]
-    assert offsets.ages(read_to_the_end) == {}
 
 
 def test_the_console_shows_topic_group_and_every_partition(

@@ -13,7 +13,7 @@ from outbox.config import Settings
 from outbox.kafka import settle_wait
 from outbox.policy.entity_type import EntityType, KeptBy
 from outbox.policy.reindex import Rebuild
-from outbox.reindex import comparison, mismatches
+from outbox.reindex import comparison
 from outbox.reindex.joining import rebuild_copier
 from outbox.reindex.rebuild_steps import OutOfSight
 from outbox.reindex.verify import Verification, VerifyOptions
@@ -24,12 +24,9 @@ from tests.fixtures.queue import EventTable
 from tests.fixtures.streaming import an_event_record
 from tests.fixtures.world import World
 
+pytestmark = pytest.mark.usefixtures("quick_second_checks")
+
 KAFKA = {"OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture
@@ -109,15 +106,6 @@ def on_its_way(world: World, kafka: KafkaDesk, topic: str, monkeypatch: pytest.M
     world.connection.execute("update articles set title = 'new', version = 9 where id = '1'")
     [place] = kafka.produce(topic, [an_event_record("1", 9, "refresh")])
     return OnItsWay(world, kafka, topic, f"group-{uuid4().hex[:12]}", place)
-
-
-def test_what_waits_in_the_topic_is_no_drift_and_verify_says_that_nobody_reads_it(
-    on_its_way: OnItsWay, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settle_wait, "PATIENCE_SECONDS", 1.0)
-    found = on_its_way.verify()
-    assert (found.report.drift, found.report.unjudged, found.report.conclusive) == (0, 1, False)
-    assert "records of Kafka were not settled within 1 s" in found.sentence
 
 
 def test_verify_waits_for_workers_that_get_there(on_its_way: OnItsWay) -> None:

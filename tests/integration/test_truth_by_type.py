@@ -8,17 +8,13 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.app.operations import operations
-from outbox.reindex import mismatches
 from outbox.reindex.rebuild_steps import WouldLose
 from outbox.reindex.verify import VerifyOptions
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, RebuildWorld
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
+pytestmark = pytest.mark.usefixtures("quick_second_checks")
 
 
 @pytest.fixture

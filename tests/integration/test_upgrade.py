@@ -1,17 +1,14 @@
 """A newer schema and back: no row changes, and the printed way back restores what was there. It starts at 0.1.0."""
 
-import re
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from outbox.cli.migrate import EARLIEST
 from outbox.store.schema import files
 from outbox.store.schema.migrate import back, migrate
 from outbox.store.schema.state import check_schema
-from tests.fixtures.commands import Outbox as Command
 from tests.integration.test_migrations import fill
 
 # Stands for an older release until there is one: the tables of events are there, everything later is newer.
@@ -74,10 +71,3 @@ def test_only_what_is_newer_is_applied_no_row_changes_and_the_way_back_restores_
         assert contents(connection) == rows
         assert str(check_schema(connection)).startswith(f"schema {SCHEMA} is too old")
         assert migrate(older) == NEWER
-
-
-def test_the_way_back_ends_at_the_first_release(outbox_here: Command) -> None:
-    assert outbox_here("migrate", "sql", "--back-to", str(EARLIEST - 1)).code == 2
-    script = outbox_here("migrate", "sql", "--back-to", str(EARLIEST))
-    newer = [migration.name for migration in files.numbered() if (migration.number or 0) > EARLIEST]
-    assert re.findall(r"^-- Takes back (\w+)", script.out, re.MULTILINE) == newer[::-1]

@@ -5,22 +5,16 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.policy.drift import Key, Kind
-from outbox.reindex import mismatches
+from outbox.policy.drift import Kind
 from outbox.reindex.tables import PostgresVerifications
 from outbox.reindex.verify import Verification, VerifyOptions
-from outbox.store.truth import PostgresTruth
-from tests.fixtures.elasticsearch import copy_documents, delete_matching
+from tests.fixtures.elasticsearch import delete_matching
 from tests.fixtures.queue import EventTable
 from tests.fixtures.world import World
 
+pytestmark = pytest.mark.usefixtures("quick_second_checks")
+
 SHARDS = 3  # a comparison reads all of them
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Second checks come after a tenth of a second: nobody else is at work here."""
-    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
@@ -80,17 +74,6 @@ def test_a_document_added_by_hand_is_an_orphan_for_the_view_and_unknown_for_even
     world.es.index(index=world.index, id="article:99", document={"title": "by hand"})
     kind = "orphaned" if world.view else "unknown"
     assert found(verified(world)) == {kind: {"article:99"}}
-
-
-def test_documents_that_no_event_could_have_made_are_unknown(with_view: World) -> None:
-    world = with_view
-    world.fill(3)
-    world.project()
-    for id in ("no-colon", "comment:1", ":x"):
-        world.es.index(index=world.index, id=id, document={})
-    result = verified(world)
-    assert found(result) == {"unknown": {"no-colon", "comment:1", ":x"}}
-    assert not result.report.conclusive
 
 
 def test_numbers_are_compared_by_value_and_to_the_last_digit(with_view: World) -> None:
@@ -164,55 +147,6 @@ def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
     assert result.report.first[Kind.ORPHANED][0].routing == lost
 
 
-@pytest.mark.parametrize(
-    ("type_name", "make", "strange"),
-    [
-        ("bigint", "g", ["x", "99999999999999999999", "-", "007", "+7"]),
-        ("uuid", "md5(g::text)::uuid", ["x", "00000000-0000-4000-8000-00000", "C4CA4238A0B923820DCC509A6F75849B"]),
-        ('text collate "C"', "'é' || chr(33 + g % 90) || g", []),
-    ],
-    ids=["bigint", "uuid", "text"],
-)
-def test_every_entity_is_met_once_whatever_the_type_of_its_id(
-    queue: EventTable,
-    es: Elasticsearch,
-    elastic_url: str,
-    index: str,
-    monkeypatch: pytest.MonkeyPatch,
-    type_name: str,
-    make: str,
-    strange: list[str],
-) -> None:
-    """Ids are walked in the order of their own type: as text, 10 would come before 9 and pages would leave holes."""
-    monkeypatch.setattr(World, "_prepare", lambda self: None)
-    queue.connection.execute(
-        f"create table things (id {type_name} primary key);"
-        f"insert into things select ({make}) from generate_series(1, 1700) g;"
-        "create view search_documents as select 'thing'::text as entity_type, id as entity_id,"
-        " json_build_object('id', id) as document, 1::bigint as version from things;"
-        "insert into search_outbox_events (entity_type, entity_id, op)"
-        " select 'thing', id::text, 'upsert' from things".encode()
-    )
-    world = World(queue, es, elastic_url, index)
-    world.project()
-    for id in strange:
-        es.index(index=index, id=f"thing:{id}", document={})
-    es.delete(index=index, id=f"thing:{queue.value('select max(id::text) from things')}")
-    result = verified(world)
-    assert result.report.compared == 1700
-    assert result.report.counts[Kind.MISSING] == 1
-    assert found(result).get("orphaned", set()) == {f"thing:{id}" for id in strange}
-
-
-def test_documents_below_64_kib_come_with_their_page(with_view: World) -> None:
-    """One that does not costs a lookup and a request of its own: a million of 20 KB must not."""
-    for id in range(500):
-        with_view.put(str(id), "x" * (20_000 if id < 20 else 10))
-    truth = PostgresTruth(with_view.queue.pool(), "search_documents")
-    found = truth.load([Key("article", str(id)) for id in range(500)])
-    assert all(each.text is not None for each in found)
-
-
 def test_large_documents_are_compared_one_at_a_time(with_view: World) -> None:
     world = with_view
     world.put("1", "x" * 200_000)
@@ -221,19 +155,6 @@ def test_large_documents_are_compared_one_at_a_time(with_view: World) -> None:
     assert found(verified(world)) == {}
     world.es.index(index=world.index, id="article:1", document={"title": "x" * 199_999, "n": 1})
     assert found(verified(world)) == {"different": {"article:1"}}
-
-
-def test_one_type_alone_is_compared_and_other_documents_left_out(
-    queue: EventTable, es: Elasticsearch, elastic_url: str, index: str
-) -> None:
-    world = World(queue, es, elastic_url, index, view=False)
-    world.fill(4)
-    queue.produce("1", entity_type="comment", payload='{"c": 1}')
-    world.project()
-    for id in ("article:1", "comment:1"):
-        es.delete(index=index, id=id)
-    assert found(verified(world, entity_type="comment")) == {"missing": {"comment:1"}}
-    assert found(verified(world)) == {"missing": {"article:1", "comment:1"}}
 
 
 def test_types_that_the_view_lacks_are_read_from_events_where_the_index_is(with_view: World) -> None:
@@ -253,56 +174,6 @@ def test_types_that_the_view_lacks_are_read_from_events_where_the_index_is(with_
 
 
 # Bad input
-
-
-def test_the_wrong_index_is_suspected_in_the_summary(with_view: World, absent_index: str) -> None:
-    world = with_view
-    world.fill(30)
-    world.project()
-    for n in range(5):
-        world.es.index(index=absent_index, id=f"other-{n}", document={})
-    result = verified(world, index=absent_index)
-    assert result.report.counts[Kind.MISSING] == 30
-    assert result.report.counts[Kind.UNKNOWN] == 5
-    assert "is it the right one?" in result.sentence
-
-
-def test_an_index_of_another_mapping_names_the_field_in_which_all_differ(with_view: World, absent_index: str) -> None:
-    world = with_view
-    world.fill(30)
-    world.project()
-    world.es.indices.create(index=absent_index, mappings={"_source": {"excludes": ["n"]}})
-    world.es.indices.refresh(index=world.index)
-    copy_documents(world.es, world.index, absent_index)
-    result = verified(world, index=absent_index)
-    assert result.report.counts[Kind.DIFFERENT] == 30
-    assert "often in `n`" in result.sentence
-
-
-def test_an_index_without_sources_is_compared_by_versions(with_view: World, absent_index: str) -> None:
-    world = with_view
-    world.fill(3)
-    world.project()
-    world.es.indices.create(index=absent_index, mappings={"_source": {"enabled": False}})
-    for n in range(1, 4):
-        version = world.version(f"article:{n}")
-        world.es.index(index=absent_index, id=f"article:{n}", document={}, version=version, version_type="external_gte")
-    result = verified(world, index=absent_index)
-    assert found(result) == {}
-    assert result.report.without_source == 3
-
-
-def test_many_orphans_make_a_short_report_and_the_rest_is_compared(with_view: World) -> None:
-    world = with_view
-    world.fill(50)
-    world.project()
-    lines = [part for n in range(3000) for part in ({"index": {"_id": f"article:ghost-{n}"}}, {"title": "ghost"})]
-    world.es.bulk(index=world.index, operations=lines)
-    world.es.delete(index=world.index, id="article:5")
-    result = verified(world)
-    assert result.report.counts[Kind.ORPHANED] == 3000
-    assert len(result.report.first[Kind.ORPHANED]) == 100
-    assert found(result)["missing"] == {"article:5"}
 
 
 def test_a_view_that_errors_on_one_row_leaves_the_others_compared(with_view: World) -> None:
@@ -325,18 +196,6 @@ def test_a_view_that_errors_on_one_row_leaves_the_others_compared(with_view: Wor
 # A sample, and what is kept
 
 
-def test_a_sample_finds_what_is_wrong_nearly_everywhere(with_view: World) -> None:
-    world = with_view
-    world.fill(300)
-    world.project()
-    assert found(verified(world, sample=50)) == {}
-    lines = [part for n in range(1, 301) for part in ({"index": {"_id": f"article:{n}"}}, {"title": "by hand"})]
-    world.es.bulk(index=world.index, operations=lines, refresh=True)
-    result = verified(world, sample=50)
-    assert result.report.counts[Kind.DIFFERENT] >= 50
-    assert result.report.compared <= 110
-
-
 def test_a_sample_of_an_index_that_lost_half_finds_missing_documents(with_view: World) -> None:
     world = with_view
     world.fill(300)
@@ -344,29 +203,6 @@ def test_a_sample_of_an_index_that_lost_half_finds_missing_documents(with_view: 
     world.es.indices.refresh(index=world.index)
     delete_matching(world.es, world.index, {"range": {"n": {"gt": 150}}})
     assert verified(world, sample=100).report.counts[Kind.MISSING] > 0
-
-
-def test_results_are_kept_with_their_report(with_view: World) -> None:
-    world = with_view
-    world.fill(3)
-    world.project()
-    world.es.delete(index=world.index, id="article:1")
-    verified(world, by="alice")
-    last = world.reindexing().verify.log.lately(20)[0]
-    assert (last["status"], last["compared"], last["missing"], last["started_by"]) == ("finished", 3, 1, "alice")
-    assert [finding["id"] for finding in last["report"]["first"]["missing"]] == ["article:1"]
-    assert last["finished_at"] is not None
-
-
-def test_a_comparison_that_was_killed_is_not_under_way_for_ever(with_view: World) -> None:
-    world = with_view
-    verified(world)
-    world.connection.execute(
-        "update search_outbox_verifications"
-        " set status = 'running', finished_at = null, updated_at = now() - interval '2 minutes'"
-    )
-    last = world.reindexing().verify.log.lately(20)[0]
-    assert (last["status"], last["error"]) == ("failed", "it ended without a word")
 
 
 def test_what_compared_a_part_or_elsewhere_is_not_the_metrics_result(with_view: World, absent_index: str) -> None:

@@ -42,16 +42,6 @@ def test_the_last_result_shows_counts_ids_and_fields_but_no_values(world: Rebuil
     assert "alice" in page
 
 
-def test_what_could_not_be_judged_is_not_shown_as_all_is_well(world: RebuildWorld, console: httpx.Client) -> None:
-    world.fill(3)
-    world.project()
-    world.es.index(index=world.index, id="nobody-knows-me", document={}, refresh=True)
-    world.reindexing().verify.run(VerifyOptions(rate=0))
-    page = console.get("/ops/verify").text
-    assert "No drift was found, but not all could be judged" in page
-    assert "Not judged: 1 unknown to PostgreSQL." in page
-
-
 def test_a_rebuild_is_seen_on_the_page_the_overview_and_in_status(world: RebuildWorld, console: httpx.Client) -> None:
     world.fill(12)
     world.project()
