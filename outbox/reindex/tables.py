@@ -7,15 +7,22 @@ from uuid import UUID
 
 import orjson
 
-from outbox.policy.audit import Entry
+from outbox.policy.audit import Actor, Entry, Source
 from outbox.policy.drift import DriftReport
 from outbox.policy.reindex import BackfillRun, LastVerification, Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.store import audit
+from outbox.store.events import catch_up
 from outbox.store.pool import Database, TopicStore, fetch_row
 from outbox.store.queries import queries
 
 LEASE: Final = timedelta(seconds=15)
+
+
+def catch_up_ids(database: Database, started_by: object) -> None:
+    """What begins may be the first to meet a database whose sequences lag after a switch-over, where ids that are there
+    would be given out again. A projector does the same within a minute."""
+    catch_up(database, Actor(str(started_by), Source.CLI))
 
 
 class _RebuildStore(TopicStore, topic="rebuilds"):
@@ -51,6 +58,7 @@ class PostgresRebuilds(_RebuildStore):
 
     def begin(self, **about: object) -> Rebuild | None:
         """None: one that is not over is in the way."""
+        catch_up_ids(self._database, about["started_by"])
         for name in ("mapping", "options"):
             about[name] = orjson.dumps(about[name]).decode()
         return self.newest() if self._one("begin", **about, **self._mine) is not None else None
@@ -152,6 +160,7 @@ class PostgresBackfills(TopicStore, topic="backfills"):
 
     def begin(self, dead_owner: str | None, **about: object) -> BackfillRun | None:
         """None: another one is at work."""
+        catch_up_ids(self._database, about["started_by"])
         return self._backfill("begin", **about, dead_owner=dead_owner)
 
     def newest(self) -> BackfillRun | None:
@@ -187,6 +196,7 @@ Row = Mapping[str, Any]
 
 class PostgresVerifications(TopicStore, topic="verifications"):
     def begin(self, **about: object) -> int:
+        catch_up_ids(self._database, about["started_by"])
         return int(self._value("begin", **about))
 
     def counts(self, id: int, report: DriftReport, status: str = "running", error: str | None = None) -> None:
