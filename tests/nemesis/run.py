@@ -292,7 +292,8 @@ class Run:
         self.notes["password_seen"] = self._password_seen(said)
         self.notes["neighbour_after"] = self.ground.neighbour()
         view = collect.VIEW if self.recipe.parts else collect.NO_VIEW
-        collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, self.ledger.entries, view=view)
+        ours = (entry.document for entry in self.ledger.entries)
+        collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, ours, view=view)
         write(self.folder / "writes.ndjson", self.ground.wire.rows())
 
     def _password_seen(self, said: list[str]) -> int:
