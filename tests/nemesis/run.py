@@ -299,8 +299,8 @@ class Run:
     def _password_seen(self, said: list[str]) -> int:
         """In how many logs, pages and answers of commands the database's password stands."""
         password = urlsplit(self.ground.database_url).password or "?"
-        texts = [path.read_text(encoding="utf-8", errors="replace") for path in (self.folder / "logs").iterdir()]
-        return sum(password in text for text in [*texts, *said])
+        logs = (path.read_text(encoding="utf-8", errors="replace") for path in (self.folder / "logs").iterdir())
+        return sum(password in text for texts in (logs, said) for text in texts)
 
     def _about(self) -> dict[str, Any]:
         return {
