@@ -256,10 +256,15 @@ class HoursRun(Run):
     WATCH: ClassVar[type[Watch]] = HoursWatch
     watch: HoursWatch
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        asked = {"seed": self.seed, "rate": self.rate, "release": self.release}
+        new = {**asked, "seconds": 0.0, "legs": 0, "lives": 0, "refused": 0, "looks": 0, "exit_codes": {}}
+        self.state = state_in(self.folder) or new
+        self.load = Clock(self.state["seconds"])
+
     def run(self) -> None:
         began = time.monotonic()
-        self.state = state_in(self.folder) or self._first_state()
-        self.load = Clock(self.state["seconds"])
         self.folder.mkdir(parents=True, exist_ok=True)
         self.history = ActHistory(self.folder)
         left = max(0.0, self.seconds - self.load.seconds) / 60
@@ -288,10 +293,6 @@ class HoursRun(Run):
                 self.gang.close()
         self.notes["seconds"] = round(time.monotonic() - began, 1)
         self._write()
-
-    def _first_state(self) -> dict[str, Any]:
-        asked = {"seed": self.seed, "rate": self.rate, "release": self.release}
-        return {**asked, "seconds": 0.0, "legs": 0, "lives": 0, "refused": 0, "looks": 0, "exit_codes": {}}
 
     def _ground(self) -> Ground:
         return HoursGround(self.folder / "servers", self.seed, self.release, self.recipe)

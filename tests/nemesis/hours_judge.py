@@ -35,7 +35,7 @@ Row = dict[str, Any]
 FROM_MINUTE, FROM_SHARE = 40, 0.4
 FEWEST_MINUTES = 4
 MOST_CHANGE = 0.05
-# What is so small that a twentieth of it is noise, by the last word of a figure's name.
+# What is so small that a twentieth of it is noise, by the end of a figure's name.
 FLOORS = {"MB": 1.0, "files": 1.0, "rows": 5_000.0, "open": 250.0, "s": 1.0}
 LEAST_RATE = 0.9  # of the load that was asked for; while PostgreSQL is down there is none
 
