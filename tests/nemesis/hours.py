@@ -382,7 +382,7 @@ class HoursRun(Run):
         self.notes["audit_verify"] = asdict(self.people.outbox("audit", "verify", patience=300))
 
     def _rest(self) -> None:
-        """No worker and no look is left."""
+        """No worker runs, and nobody reads any more."""
         self.gang.drain()
         self._over.set()
         self.watch.stop()

@@ -112,7 +112,7 @@ class HoursVerdict(NemesisVerdict):
 
 
 def is_of_hours(folder: Path) -> bool:
-    return (folder / "history").is_dir()
+    return bool(json.loads((folder / "about.json").read_text(encoding="utf-8")).get("lane") == LANE)
 
 
 def judged(folder: Path) -> tuple[Evidence, HoursVerdict, SecondOpinion]:
@@ -183,7 +183,9 @@ def _in_one(opinions: Sequence[SecondOpinion]) -> SecondOpinion:
 
 
 def slices(whole: Evidence) -> Iterator[Evidence]:
-    """One after the other, in the same folder: each is the history of a small run."""
+    """One after the other: each is the history of a small run. An archive has none: it would be half a gigabyte."""
+    if not (whole.folder / "history").is_dir():
+        return
     about = {"max_attempts": whole.about["max_attempts"], "looks": whole.about["looks"]}
     about |= {"source": "table", "refused_attempts": 0, "wire_again": 0, "kinds": whole.about["kinds"]}
     rows = {
