@@ -40,7 +40,7 @@ FLOORS = {"MB": 1.0, "files": 1.0, "rows": 5_000.0, "open": 250.0, "s": 1.0}
 LEAST_RATE = 0.9  # of the load that was asked for; while PostgreSQL is down there is none
 
 # The history in slices: a document with all of its events. An event's slice stands in its id.
-SLICES = 128
+SLICES = 256
 COLUMNS = ("n", *STEPS)
 # What is judged in each slice. The others need the whole run: metrics, logs, commands, samples, batches.
 WHOLE = (
