@@ -91,7 +91,7 @@ class HoursGround(Ground):
     def _make_database(self) -> None:
         self.database_url = self.postgres.database_url("nemesis")
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
-            if connection.execute("select from pg_database where datname = 'nemesis'").fetchone():
+            if connection.execute("select 1 from pg_database where datname = 'nemesis'").fetchone():
                 return
         super()._make_database()
         with self.connect() as connection:
