@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tarfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from labs.collect import write
 from labs.ledger import LedgerEntry
 from tests.nemesis import command, hours, hours_judge
+from tests.nemesis.archive import pack
 from tests.nemesis.hours_judge import COLUMNS, judged, ledger_in, slice_of, slice_of_event, steps_in, trends
 from tests.nemesis.load import is_bad
 from tests.unit.nemesis.test_judge import ABOUT, Row, history, step
@@ -158,6 +160,15 @@ def test_a_figure_that_grows_fails_the_run_by_its_name(tmp_path: Path) -> None:
     assert (word, rules) == ("FAIL", ["H2 Flat: w1 private MB"])
 
 
+def test_an_archive_has_the_figures_and_no_history_to_judge(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "run")
+    pack(judged(folder)[0], tmp_path / "hours.tar.xz")
+    with tarfile.open(tmp_path / "hours.tar.xz") as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    _, verdict, _ = judged(tmp_path / "unpacked")
+    assert (verdict.word, verdict.why, len(verdict.samples)) == ("INCONCLUSIVE", "no ledger to check", 100)
+
+
 def test_an_event_and_its_document_are_in_one_slice_and_no_document_is_refused() -> None:
     producer = hours.SteadyProducer.__new__(hours.SteadyProducer)
     for n in range(1000):
@@ -184,7 +195,9 @@ def test_a_stopped_run_goes_on_as_it_was_asked_for(tmp_path: Path, capsys: pytes
     (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
     asked = command._arguments(["--hours", "2", "--continue", str(tmp_path)])
     assert (asked.seed, asked.rate, asked.release, asked.minutes) == (7, 120.0, "opensearch-2", 120.0)
-    assert (hours.state_in(tmp_path) or {})["seconds"] == 61.5
+    run = command._new_run(asked, tmp_path)
+    assert isinstance(run, hours.HoursRun)
+    assert (run.load.seconds, run.load.minute, run.seconds, run.state["lives"]) == (61.5, 1, 7200.0, 2)
 
 
 def test_the_clock_of_the_load_stands_while_the_run_is_stopped() -> None:
