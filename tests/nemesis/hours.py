@@ -258,9 +258,9 @@ class HoursRun(Run):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        asked = {"seed": self.seed, "rate": self.rate, "release": self.release}
-        new = {**asked, "seconds": 0.0, "legs": 0, "lives": 0, "refused": 0, "looks": 0, "exit_codes": {}}
-        self.state = state_in(self.folder) or new
+        self.state: dict[str, Any] = {"seed": self.seed, "rate": self.rate, "release": self.release}
+        self.state |= {"seconds": 0.0, "legs": 0, "lives": 0, "refused": 0, "looks": 0, "exit_codes": {}}
+        self.state |= state_in(self.folder) or {}
         self.load = Clock(self.state["seconds"])
 
     def run(self) -> None:
