@@ -109,7 +109,9 @@ class HoursGround(Ground):
         """Nothing is in the way."""
 
     def road(self) -> dict[str, str]:
-        return {"DATABASE_URL": self.database_url, "ELASTIC_URL": self.elasticsearch.url, "ELASTIC_INDEX": INDEX}
+        """With the timeout as it is by default: on a busy machine a comparison of all takes more than three seconds."""
+        server = {"ELASTIC_URL": self.elasticsearch.url, "ELASTIC_INDEX": INDEX, "ELASTIC_TIMEOUT_SECONDS": "30"}
+        return {"DATABASE_URL": self.database_url, **server}
 
 
 class HoursGang(Gang):

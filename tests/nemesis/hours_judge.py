@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import resource
 import shutil
 import tempfile
@@ -100,7 +101,7 @@ def trends(samples: Sequence[Row]) -> list[Trend]:
             found[name].append(value)
     return [
         Trend(name, median(values[:quarter]), median(values[-quarter:]), median(values))
-        for name, values in found.items()
+        for name, values in sorted(found.items())
         if (quarter := max(1, len(values) // 4))
     ]
 
@@ -234,13 +235,13 @@ def _table(samples: Sequence[Row]) -> list[str]:
     """A dozen of the minutes; all of them are in samples.ndjson and in the verdict."""
     if not samples:
         return []
-    names = list(samples[-1]["series"])
+    names = sorted({name for sample in samples for name in sample["series"]})
     some = [samples[round(place * (len(samples) - 1) / 11)] for place in range(12)] if len(samples) > 12 else samples
     return [
         f"| minute | {' | '.join(names)} |",
         f"|---:|{'---:|' * len(names)}",
         *(
-            f"| {one['minute']:.0f} | {' | '.join(format(one['series'].get(name, 0.0), ',.1f') for name in names)} |"
+            f"| {one['minute']:.0f} | {' | '.join(format(one['series'].get(name, math.nan), ',.1f') for name in names)} |"
             for one in some
         ),
         "",
