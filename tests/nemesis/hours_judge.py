@@ -237,12 +237,13 @@ def _table(samples: Sequence[Row]) -> list[str]:
         return []
     names = sorted({name for sample in samples for name in sample["series"]})
     some = [samples[round(place * (len(samples) - 1) / 11)] for place in range(12)] if len(samples) > 12 else samples
+    figures = ([one["series"].get(name, math.nan) for name in names] for one in some)
     return [
         f"| minute | {' | '.join(names)} |",
         f"|---:|{'---:|' * len(names)}",
         *(
-            f"| {one['minute']:.0f} | {' | '.join(format(one['series'].get(name, math.nan), ',.1f') for name in names)} |"
-            for one in some
+            f"| {one['minute']:.0f} | {' | '.join(format(value, ',.1f') for value in values)} |"
+            for one, values in zip(some, figures, strict=True)
         ),
         "",
     ]
