@@ -15,7 +15,7 @@ from tests.nemesis.evidence import Evidence
 AS_LEFT = (
     *("about.json", "verdict.json", "acts.ndjson", "audit.ndjson", "replays.ndjson", "leases.ndjson"),
     *("ledger.ndjson", "seen.ndjson", "timeline.ndjson", "view.ndjson", "neighbours.json", "innocents.ndjson"),
-    *("owed.ndjson", "rows.ndjson", "standing.ndjson", "stored.ndjson", "strays.ndjson"),
+    *("owed.ndjson", "rows.ndjson", "standing.ndjson", "stored.ndjson", "strays.ndjson", "samples.ndjson"),
 )
 EVENTS = ("id", "status")
 STEPS = (

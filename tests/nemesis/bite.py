@@ -41,7 +41,7 @@ class ActHistory:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / "acts.ndjson").open("w", encoding="utf-8")
+        self._file = (folder / "acts.ndjson").open("a", encoding="utf-8")
         self._lock = threading.Lock()
         self.acts: list[DoneAct] = []
 

@@ -10,7 +10,7 @@ from typing import Any, LiteralString
 from elasticsearch import Elasticsearch
 
 from labs.collect import documents_of, write
-from labs.ledger import LedgerEntry, digest
+from labs.ledger import digest
 
 VIEW: LiteralString = "select entity_type, entity_id, document, routing from search_documents order by 1, 2"
 # Of a run in which payloads keep all types.
@@ -44,16 +44,16 @@ def collect(
     rows: Callable[[LiteralString], Iterable[Row]],
     elastic: Elasticsearch,
     index: str,
-    ledger: list[LedgerEntry],
+    documents: Iterable[str],
     *,
     view: LiteralString | None = VIEW,
 ) -> None:
-    """Without a view there are no documents that the view keeps."""
+    """`documents`: the ids to read, there or not. Without a view there are no documents that the view keeps."""
     for name, query in TABLES.items():
         write(folder / f"{name}.ndjson", rows(query))
     write(folder / "view.ndjson", map(_in_view, rows(view) if view else ()))
     write(folder / "owed.ndjson", map(_owed, rows(OWED) if view else ()))
-    wanted = list(dict.fromkeys(entry.document for entry in ledger))
+    wanted = list(dict.fromkeys(documents))
     write(folder / "documents.ndjson", documents_of(elastic.options(request_timeout=30), index, wanted))
     write(folder / "standing.ndjson", _standing(elastic.options(request_timeout=30), index))
 

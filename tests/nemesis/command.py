@@ -15,7 +15,8 @@ from types import FrameType
 from labs.client import PRODUCTS, release
 from labs.worker import ROOT
 from outbox.errors import OutboxError
-from tests.nemesis import agreement, report
+from tests.nemesis import agreement, hours, hours_judge, report
+from tests.nemesis.agreement import SecondOpinion
 from tests.nemesis.archive import pack
 from tests.nemesis.cluster_run import ClusterRun
 from tests.nemesis.evidence import Evidence
@@ -27,8 +28,14 @@ from tests.nemesis.recipe import Recipe, compose, fixed
 from tests.nemesis.run import Run
 from tests.nemesis.shrink import shrink
 from tests.nemesis.starvation_run import StarvationRun
+from tests.nemesis.verdict import NemesisVerdict
 
-RUNS: dict[str, type[Run]] = {"failover": FailoverRun, "cluster": ClusterRun, "starvation": StarvationRun}
+RUNS: dict[str, type[Run]] = {
+    "failover": FailoverRun,
+    "cluster": ClusterRun,
+    "starvation": StarvationRun,
+    hours_judge.LANE: hours.HoursRun,
+}
 PAGE = ROOT / "docs" / "reliability.md"
 ARCHIVES = ROOT / "docs" / "reliability"
 HELP = """\
@@ -55,6 +62,8 @@ examples:
   scripts/nemesis --source kafka --minutes 10 --record --archive   three brokers, Connect and a consumer group
   scripts/nemesis --lane neighbours --minutes 2   innocents beside poison, without a storm
   scripts/nemesis --judge build/nemesis/FOLDER    judge a stored history, or an unpacked archive, without servers
+  scripts/nemesis --hours 1.67                    500 events per second with kills: what grows with time?
+  scripts/nemesis --hours 1.67 --continue build/nemesis/FOLDER   the same, after Ctrl-C or SIGTERM
 
 exit: 0 all held and every fault bit, 1 an invariant is broken or the two judges disagree, 75 no servers
       3 a fault or a poison did not bite often enough, or there is nothing to judge by
@@ -66,7 +75,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("scripts/nemesis", description=HELP, formatter_class=form)
     parser.add_argument("--minutes", type=float, default=2.0, help="how long it storms (default 2)")
     parser.add_argument("--seed", type=int, default=1, help="the plan of faults (default 1)")
-    parser.add_argument("--rate", type=float, default=50.0, help="events per second (default 50)")
+    told = "a steady load of so many hours instead of a storm: memory, sizes and files are recorded, and must be flat"
+    parser.add_argument("--hours", type=float, metavar="N", help=told)
+    told = "go on to N hours with the run in this folder, which was stopped"
+    parser.add_argument("--continue", dest="old", type=Path, metavar="FOLDER", help=told)
+    parser.add_argument("--rate", type=float, help=f"events per second (default 50; of --hours {hours.RATE:g})")
     parser.add_argument("--product", default="elasticsearch", help=f"the search server: {PRODUCTS}")
     told = "where workers read from (default: table; with --wide the seed says)"
     parser.add_argument("--source", choices=("table", "kafka"), help=told)
@@ -87,6 +100,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--record", type=Path, metavar="PAGE", nargs="?", const=PAGE, help=told)
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     asked = parser.parse_args(argv)
+    if asked.hours or asked.old:
+        _check_hours(parser, asked)
+    asked.rate = asked.rate or (hours.RATE if asked.hours else 50.0)
     _check(parser, asked)
     try:
         asked.release = release(asked.product)
@@ -103,17 +119,33 @@ def _check(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
         parser.error("--minutes must be above 0 and at most 1440")
     if not 0 < asked.rate <= 1000:
         parser.error("--rate must be above 0 and at most 1000")
-    asked.recipe = _recipe(parser, asked)
+    asked.recipe = hours.RECIPE if asked.hours else _recipe(parser, asked)
     if asked.lane in LANES and asked.wide:
         parser.error(f"--lane {asked.lane} has a world of its own: leave --wide out")
     if asked.recipe.has("kafka") and (asked.lane not in ("all", "storm") or asked.poison):
         parser.error("--source kafka has no lane of the neighbours: leave --lane and --poison out")
-    if asked.lane not in ("all", *(("storm",) if asked.wide else LANES)) and (asked.record or asked.archive):
+    if asked.lane not in ("all", hours_judge.LANE, *(("storm",) if asked.wide else LANES)) and (
+        asked.record or asked.archive
+    ):
         parser.error("--record and --archive are of a whole run: leave --lane out")
     if asked.out and asked.out.exists() and any(asked.out.iterdir()):
         parser.error(f"{asked.out} is not empty: a history is never written over")
     if asked.judge and not (asked.judge / "about.json").exists():
         parser.error(f"{asked.judge} holds no about.json: it is no history, or of a run that did not come to its end")
+
+
+def _check_hours(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
+    others = (asked.wide, asked.shrink, asked.source, asked.poison, asked.without, asked.lane != "all")
+    if not asked.hours or any(others):
+        parser.error(
+            "--hours goes with --seed, --rate, --product, --out, --record and --continue; --continue with --hours"
+        )
+    asked.lane, asked.minutes = hours_judge.LANE, asked.hours * 60
+    if asked.old:
+        state = hours.state_in(asked.old)
+        if state is None:
+            parser.error(f"{asked.old} holds no state.json: it is no run of --hours, or its load had not begun")
+        asked.seed, asked.rate, asked.product = state["seed"], state["rate"], state["release"]
 
 
 def _recipe(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> Recipe:
@@ -128,7 +160,7 @@ def _recipe(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> Recip
 
 def main(argv: Sequence[str]) -> int:
     asked = _arguments(argv)
-    folder = asked.judge or asked.out or _new_folder(asked.seed)
+    folder = asked.judge or asked.old or asked.out or _new_folder(asked.seed)
     if not asked.judge:
         signal.signal(signal.SIGTERM, _leave)
         try:
@@ -140,13 +172,22 @@ def main(argv: Sequence[str]) -> int:
             return problem.exit_code
         except KeyboardInterrupt:
             _say("interrupted; servers and workers are stopped, nothing is judged")
+            if hours.state_in(folder):
+                _say(f"go on with: scripts/nemesis --hours {asked.hours:g} --continue {_shown(folder)}")
             return 130
     return _judge(asked, folder)
 
 
 def _judge(asked: argparse.Namespace, folder: Path) -> int:
-    found, judged = agreement.evidence(folder)
-    opinion = agreement.ask(found, judged) if judged.counts else None
+    found: Evidence
+    judged: NemesisVerdict
+    opinion: SecondOpinion | None
+    if hours_judge.is_of_hours(folder):
+        _say("judging")
+        found, judged, opinion = hours_judge.judged(folder)
+    else:
+        found, judged = agreement.evidence(folder)
+        opinion = agreement.ask(found, judged) if judged.counts else None
     told = {**judged.as_json(), "second_judge": opinion.as_json() if opinion else None}
     (folder / "verdict.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
     _say(f"the raw history is in {_shown(folder)}")

@@ -186,9 +186,8 @@ class Campaign:
         compared = re.search(r'"compared": ?[1-9]', said)
         assert compared, f"{self.point}: verify compared nothing\n{said[-1500:]}"
         chain, _ = self._run("audit", "verify")
-        collect(
-            self.folder, self.dicts, self.elastic, self.index, self.ledger.entries, view=VIEW if self.linked else None
-        )
+        ours = (entry.document for entry in self.ledger.entries)
+        collect(self.folder, self.dicts, self.elastic, self.index, ours, view=VIEW if self.linked else None)
         about = {
             "lease_seconds": 3.0,
             "max_attempts": int(SETTINGS["OUTBOX_MAX_ATTEMPTS"]),

@@ -99,8 +99,7 @@ class Ground:
 
     def __enter__(self) -> Ground:
         with contextlib.ExitStack() as undo:
-            remove_abandoned(default_data_dir())
-            folder = undo.enter_context(temporary_folder(default_data_dir()))
+            folder = self._place(undo)
             self.elasticsearch = self._new_search(folder / "elasticsearch")
             self.elasticsearch.ready_seconds = PATIENCE_SECONDS
             undo.callback(self.elasticsearch.stop)
@@ -120,6 +119,11 @@ class Ground:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+
+    def _place(self, undo: contextlib.ExitStack) -> Path:
+        """Where the servers have their data."""
+        remove_abandoned(default_data_dir())
+        return undo.enter_context(temporary_folder(default_data_dir()))
 
     def _new_postgres(self, folder: Path) -> EmbeddedPostgres:
         return EmbeddedPostgres(folder, settings=self.POSTGRES)

@@ -7,13 +7,12 @@ import random
 import threading
 import time
 import uuid
-from typing import Any, LiteralString
+from typing import Any, ClassVar, LiteralString
 
 import psycopg
 
 from labs.ledger import Ledger, LedgerEntry, digest
 from labs.producing import CANARY, time_ordered_id
-from tests.nemesis.ids import Ids
 from tests.nemesis.joined import ASK, REFRESH, Pairs
 from tests.nemesis.parts import DRAFTS, PARTS
 from tests.nemesis.recipe import Recipe
@@ -47,6 +46,8 @@ def is_bad(event_id: str) -> bool:
 
 class Producer:
     """Threads at a common pace. Lost connections are made again; a commit without an answer is noted as unknown."""
+
+    ENTITIES: ClassVar[int] = ENTITIES
 
     def __init__(self, database_url: str, ledger: Ledger, seed: int, rate: float, recipe: Recipe) -> None:
         into: LiteralString = "search_outbox_log" if recipe.has("kafka") else "search_outbox_events"
@@ -131,11 +132,21 @@ class Producer:
             return due
 
     def _row(self, dice: random.Random) -> dict[str, Any]:
-        n = dice.randrange(HOT) if dice.random() < 0.15 else dice.randrange(ENTITIES)
-        return _wish(self._ids, f"e{n}", KINDS[n % 2], dice)
+        n = dice.randrange(HOT) if dice.random() < 0.15 else dice.randrange(self.ENTITIES)
+        return self._wish(f"e{n}", KINDS[n % 2], dice)
 
     def _draft(self, dice: random.Random) -> dict[str, Any]:
-        return _wish(self._ids, f"d{dice.randrange(DRAFTS)}", DRAFT, dice)
+        return self._wish(f"d{dice.randrange(DRAFTS)}", DRAFT, dice)
+
+    def _wish(self, name: str, kind: str, dice: random.Random) -> dict[str, Any]:
+        """What to write: a document, or None for a delete."""
+        id = self._ids.typed(name)
+        wish = {"id": id, "kind": kind, "event": self._event_id(f"{kind}:{id}")}
+        gone = dice.random() < 0.15
+        return {**wish, "document": None if gone else _document(wish, dice)}
+
+    def _event_id(self, document: str) -> uuid.UUID:
+        return time_ordered_id()
 
     def _commit(self, connection: psycopg.Connection[Any], wish: dict[str, Any]) -> None:
         try:
@@ -171,13 +182,6 @@ class Producer:
         connection.execute(self._event, {**wish, "op": op, "version": version, "payload": payload})
         body = digest(document) if document else ""
         return LedgerEntry(str(wish["event"]), kind, wish["id"], op, version, body, time.time())
-
-
-def _wish(ids: Ids, name: str, kind: str, dice: random.Random) -> dict[str, Any]:
-    """What to write: a document, or None for a delete."""
-    wish = {"id": ids.typed(name), "kind": kind, "event": time_ordered_id()}
-    gone = dice.random() < 0.15
-    return {**wish, "document": None if gone else _document(wish, dice)}
 
 
 def _document(wish: dict[str, Any], dice: random.Random) -> dict[str, Any]:

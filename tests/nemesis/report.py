@@ -60,6 +60,7 @@ def markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> str:
         [
             *(_storm_markdown(verdict, about) if verdict.counts else []),
             *(_poison_markdown(verdict.neighbours) if verdict.neighbours else []),
+            *verdict.tables,
             "| invariant | held | seen |",
             "|---|---|---|",
             *(f"| {f.name} | {'yes' if f.ok else '**no**'} | {f.observed} |" for f in verdict.findings),
@@ -108,7 +109,7 @@ def record_name(about: dict[str, Any]) -> str:
     if about.get("source") == "kafka":
         return "nemesis-kafka"
     name = NAMES[server_in(about).product]
-    return f"{name}-{about['lane']}" if about.get("lane") in LANES else name
+    return f"{name}-{about['lane']}" if about.get("lane") in (*LANES, "hours") else name
 
 
 def _is_wide(about: dict[str, Any]) -> bool:
@@ -132,7 +133,7 @@ def _tables(verdict: NemesisVerdict, about: dict[str, Any], history: Path | None
     """`--judge` prints all the rest from the archive."""
     where = f" The history, packed by `--archive`: `{history}`." if history else ""
     told = f"**{verdict.word}**: {verdict.why}. `{headline(about)}`, {about['rate']:g} events per second.{where}"
-    return "\n".join([told, "", *_counts(verdict)])
+    return "\n".join([told, "", *_counts(verdict), *(["", *verdict.tables[:-1]] if verdict.tables else [])])
 
 
 WRONG = ("lost", "stale", "resurrected", "misplaced", "double_leases")

@@ -292,14 +292,15 @@ class Run:
         self.notes["password_seen"] = self._password_seen(said)
         self.notes["neighbour_after"] = self.ground.neighbour()
         view = collect.VIEW if self.recipe.parts else collect.NO_VIEW
-        collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, self.ledger.entries, view=view)
+        ours = (entry.document for entry in self.ledger.entries)
+        collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, ours, view=view)
         write(self.folder / "writes.ndjson", self.ground.wire.rows())
 
     def _password_seen(self, said: list[str]) -> int:
         """In how many logs, pages and answers of commands the database's password stands."""
         password = urlsplit(self.ground.database_url).password or "?"
-        texts = [path.read_text(encoding="utf-8", errors="replace") for path in (self.folder / "logs").iterdir()]
-        return sum(password in text for text in [*texts, *said])
+        logs = (path.read_text(encoding="utf-8", errors="replace") for path in (self.folder / "logs").iterdir())
+        return sum(password in text for texts in (logs, said) for text in texts)
 
     def _about(self) -> dict[str, Any]:
         return {

@@ -43,6 +43,8 @@ GAPS = {
     "cluster": (3.0, 6.0),
     "starvation": (3.0, 6.0),
     "schema": (6.0, 15.0),
+    "kills": (20.0, 50.0),
+    "restarts": (180.0, 420.0),
 }
 # What takes many seconds and both servers, and so seldom ends in a storm: every third round it has a quiet window, and
 # always when the time is over.

@@ -47,6 +47,7 @@ class NemesisVerdict:
     bitten: list[Bitten]
     findings: list[CheckResult]
     neighbours: NeighbourLane | None = None  # None: a history from before there was this lane, or a run without it
+    tables: Sequence[str] = ()  # what a lane shows beside its counts, in Markdown
 
     @property
     def code(self) -> int:

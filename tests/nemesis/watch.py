@@ -76,7 +76,7 @@ class Watch:
             file.write(json.dumps(last) + "\n")
 
     def _run(self, name: str, look: Callable[[], dict[str, Any] | None], seconds: float) -> None:
-        with (self._folder / f"{name}.ndjson").open("w", encoding="utf-8") as file:
+        with (self._folder / f"{name}.ndjson").open("a", encoding="utf-8") as file:
             while not self._stop.wait(seconds):
                 if line := look():
                     file.write(json.dumps(line) + "\n")
