@@ -162,6 +162,19 @@ def test_an_adopted_table_has_the_columns_of_a_fresh_one_with_its_own_types(
     assert {name for name, row in adopted.items() if row[1]} == {name for name, row in fresh.items() if row[1]}
 
 
+def test_an_adopted_table_has_the_settings_and_triggers_of_a_fresh_one(
+    empty_database: str, guide: Connection, connection: Connection
+) -> None:
+    migrate(empty_database)
+    facts = (
+        "select array(select unnest(reloptions) order by 1),"
+        " array(select tgname from pg_trigger where tgrelid = c.oid order by 1),"
+        " array(select (conname, convalidated)::text from pg_constraint where conrelid = c.oid and contype = 'c')"
+        " from pg_class as c where oid = 'search_outbox_events'::regclass"
+    )
+    assert guide.execute(facts).fetchone() == connection.execute(facts).fetchone()
+
+
 def test_versions_by_default_start_above_the_highest_that_is_there(empty_database: str, guide: Connection) -> None:
     guide.execute(INSERT, (41_000,))
     migrate(empty_database)
@@ -280,6 +293,29 @@ def test_adoption_killed_in_the_middle_of_its_rows_goes_on_where_it_was(empty_da
     assert value(guide, "select count(*) from search_outbox_events") == 40_000
 
 
+WAITING_MIGRATES = """
+select count(*) from pg_stat_activity
+ where datname = current_database() and application_name = 'outbox migrate' and wait_event = 'relation'
+"""
+
+
+def test_a_long_transaction_delays_adoption_and_not_the_producers(empty_database: str, guide: Connection) -> None:
+    with psycopg.connect(empty_database) as long, producing(empty_database) as producer:
+        long.execute(INSERT, (1,))
+        with migrate_process(empty_database) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("adopting search_outbox_events: columns"):
+                    break
+            eventually(lambda: value(guide, WAITING_MIGRATES))
+            eventually(lambda: not value(guide, WAITING_MIGRATES), what="the first try giving up")
+            long.commit()
+            assert process.wait(PATIENCE_SECONDS) == 0
+    assert producer.longest_seconds > LOCK_TIMEOUT_MS / 1000 - SCHEDULING_SECONDS
+    assert producer.longest_seconds < LOCK_TIMEOUT_MS / 1000 + SCHEDULING_SECONDS
+    assert_adopted(guide)
+
+
 def guide_form(conn: Connection) -> list[Any]:
     """The table's catalogue entry: columns, indexes, constraints, triggers, settings."""
     rest = (
@@ -307,4 +343,18 @@ def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guid
     assert guide_form(guide) == form
     assert guide.execute(rows).fetchall() == before
     migrate(empty_database)
+    assert_adopted(guide)
+
+
+def test_rows_that_someone_holds_are_filled_when_they_are_free_again(empty_database: str, guide: Connection) -> None:
+    guide.execute("drop table search_outbox_events")
+    create_guide_table(guide, 40_000)
+    hold = "select id from search_outbox_events where seq is null and status = 'pending' for update"
+    with psycopg.connect(empty_database) as holder, migrate_process(empty_database) as process:
+        eventually(lambda: left_to_fill(guide), every=0.001)
+        held = len(holder.execute(hold).fetchall())
+        assert held > 0
+        eventually(lambda: left_to_fill(guide) == held, what="all but the held rows")
+        holder.commit()
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert_adopted(guide)

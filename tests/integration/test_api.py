@@ -1,7 +1,7 @@
 """The API over a real database: each endpoint does what the contract says, through the services of the CLI."""
 
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 
@@ -110,6 +110,23 @@ def test_pause_and_resume_are_seen_at_once(console: Served, connection: Connecti
     assert one.status_code == 409, "without the indexes by type one type cannot be paused"
     assert "migrate --by-type" in one.json()["detail"]
     assert audit_counts(connection) == {"PAUSED": 1, "RESUMED": 1}
+
+
+def test_deliveries_are_listed_without_their_path_and_sent_again(
+    start_console: StartConsole, connection: Connection
+) -> None:
+    served = start_console()
+    (id,) = connection.execute(
+        "insert into search_outbox_webhook_deliveries (type, url, body, status, attempts)"
+        " values ('replay.settled', 'https://hooks.example/secret-path', '{}', 'given_up', 9) returning id"
+    ).fetchone() or (None,)
+    listed = served.client.get("/api/v1/webhooks/deliveries")
+    assert "secret-path" not in listed.text
+    assert listed.json()["deliveries"][0]["status"] == "given_up"
+    assert post(served.client, f"/webhooks/deliveries/{id}/redeliver", ACT).status_code == 202
+    assert post(served.client, f"/webhooks/deliveries/{uuid4()}/redeliver", ACT).status_code == 404
+    assert audit_counts(connection) == {"WEBHOOK_REDELIVERED": 1}
+    assert served.client.get("/api/v1/webhooks/deliveries").json()["deliveries"][0]["status"] == "pending"
 
 
 def test_a_token_acts_in_its_own_name(guarded: Served, connection: Connection) -> None:

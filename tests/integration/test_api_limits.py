@@ -30,6 +30,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_of, "READ_MS", 300)
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("path", ["/api/v1/replays", "/ops/verify"])
+def test_a_single_statement_has_the_same_limit(console: Served, database: str, path: str) -> None:
+    """Each is one statement, in no transaction of ours; without a limit it would hold a place in the pool for ever."""
+    with psycopg.connect(database) as holder:
+        for table in ("replays", "webhook_deliveries", "verifications"):
+            holder.execute(f"lock table search_outbox_{table} in access exclusive mode".encode())
+        began = time.monotonic()
+        assert console.client.get(path).status_code == 503
+        assert time.monotonic() - began < 25, "the table stays locked for as long as this test looks"
+
+
 def test_a_pool_that_is_used_up_is_a_503_and_not_a_queue_without_end(
     console: Served, locked: psycopg.Connection
 ) -> None:

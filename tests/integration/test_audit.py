@@ -5,6 +5,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -155,6 +156,19 @@ def test_verify_holds_across_filtered_prunes_and_still_finds_what_is_wrong(
     assert desk.verify().findings[0][0] == 30
 
 
+def test_a_row_in_a_pruned_place_is_found(connection: psycopg.Connection, pool: Database, desk: AuditDesk) -> None:
+    fill(pool, 5)
+    age_audit(connection)
+    desk.prune(AuditFilter(), 7, ALICE)
+    tamper(
+        connection,
+        "insert into search_outbox_audit (id, action, actor, source, prev_hash, hash)"
+        " select 3, 'PAUSED', 'mallory', 'cli', 'x', hash from search_outbox_audit_pruned",
+    )
+    (finding,) = desk.verify().findings
+    assert (finding.id, finding.what[:8]) == (3, "inserted")
+
+
 def pruned_runs(connection: psycopg.Connection) -> list[tuple[int, int]]:
     return connection.execute("select coalesce(since, id), id from search_outbox_audit_pruned order by 1").fetchall()
 
@@ -199,6 +213,23 @@ def test_a_kill_between_two_steps_leaves_every_removal_written_down(
         other.close()
     assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 23, "AUDIT_PRUNE_SUMMARY": 1}
     assert AuditDesk(PostgresAudit(pool)).verify().ok
+
+
+def test_an_archive_holds_every_row_before_the_first_one_goes(
+    pool: Database, desk: AuditDesk, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    fill(pool, 12)
+    age_audit(connection)
+    file = tmp_path / "audit.ndjson"
+
+    def archive(pieces: object) -> None:
+        file.write_text("".join(pieces))  # type: ignore[arg-type]
+        assert connection.execute("select count(*) from search_outbox_audit").fetchone() == (12,)
+
+    desk.prune(AuditFilter(), 7, ALICE, archive=archive)
+    kept = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["entity_id"] for row in kept] == [str(n) for n in range(12)]
+    assert all(len(row["hash"]) == 64 for row in kept)
 
 
 def test_csv_neutralises_formulas_and_json_stays_lossless(pool: Database, desk: AuditDesk) -> None:

@@ -9,11 +9,12 @@ from elasticsearch import Elasticsearch
 
 from outbox.facts import BulkSent, Fact
 from outbox.policy.document import Address
-from outbox.policy.outcome import MISSING, WRITTEN
+from outbox.policy.outcome import MISSING, WRITTEN, Failure, Reason
+from outbox.policy.product import Server
 from outbox.ports import BulkAction
 from outbox.sink.documents import versions
 from outbox.sink.elastic import ElasticSink
-from tests.fixtures.sinks import elastic_sink
+from tests.fixtures.sinks import elastic_sink, is_opensearch
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 
@@ -101,3 +102,26 @@ def test_two_requests_that_bring_a_new_field_at_the_same_moment_are_both_written
 
     with ThreadPoolExecutor(2) as lanes:
         assert [set(outcomes) for outcomes in lanes.map(lane, ("1", "1.5"))] == [{WRITTEN}, {WRITTEN}]
+
+
+def test_a_document_that_contradicts_itself_is_refused_after_a_second_try(
+    sink: ElasticSink, index: str, facts: list[Fact]
+) -> None:
+    itself = BulkAction(index, "itself", 1, None, b'{"a":1,"a.b":2}')
+    other, refused = sink.write([BulkAction(index, "other", 1, None, b"{}"), itself], 30.0).outcomes
+    assert other == WRITTEN
+    assert isinstance(refused, Failure)
+    assert refused.reason is Reason.ES_REJECTED_DOCUMENT
+    # OpenSearch, and Elasticsearch from 9 on, name the contradiction itself, which no other request can have caused.
+    server = sink.elastic.server()
+    once = is_opensearch(sink.elastic) or (isinstance(server, Server) and int(server.number.partition(".")[0]) >= 9)
+    assert [sum(fact.items.values()) for fact in facts if isinstance(fact, BulkSent)] == ([2] if once else [2, 1])
+
+
+def test_several_indices_in_one_batch_are_written_each_by_itself(
+    sink: ElasticSink, es: Elasticsearch, index: str, absent_index: str, facts: list[Fact]
+) -> None:
+    es.indices.create(index=absent_index)
+    actions = [BulkAction(index if n % 2 else absent_index, f"d{n}", 1, None, b"{}") for n in range(10)]
+    assert list(sink.write(actions, 30.0).outcomes) == [WRITTEN] * 10
+    assert {fact.target for fact in facts if isinstance(fact, BulkSent)} == {index, absent_index}

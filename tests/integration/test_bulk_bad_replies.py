@@ -158,6 +158,15 @@ def test_a_reset_while_the_server_still_answers_is_split_down_to_the_document_th
     assert not isinstance(third, Failure)
 
 
+def test_a_truncated_reply_is_not_believed() -> None:
+    def reply(_: Request) -> Answer:
+        return iter([answer(200, FINE)[:-20]])
+
+    with scripted(reply) as server, elastic_sink(server.url) as sink:
+        transient(sink.write(ACTIONS, 5.0), Reason.ES_5XX)
+        assert len(server.bulks) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "body", "reason"),
     [
@@ -217,3 +226,14 @@ def test_the_key_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
         sink.write(ACTIONS[:1], 5.0)
     sent = [request.headers["authorization"] for request in server.bulks]
     assert sent == ["ApiKey first", "ApiKey the-second", "ApiKey the-second"]
+
+
+def test_a_password_is_sent_as_basic_authentication_and_never_shown() -> None:
+    facts: list[Fact] = []
+    with (
+        scripted(lambda _: answer(401)) as server,
+        elastic_sink(server.url, facts.append, username="me", password="hidden-word") as sink,
+    ):
+        report = sink.write(ACTIONS[:1], 5.0)
+    assert server.bulks[0].headers["authorization"].startswith("Basic ")
+    assert "hidden-word" not in repr(report) + repr(facts)

@@ -6,7 +6,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.facts import Fact, SinkIdentified, Warned
-from outbox.policy.outcome import WRITTEN
+from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction, Finding, Level
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
@@ -46,6 +46,18 @@ def test_create_makes_an_index_an_alias_and_a_template_that_forbids_guessing(
     assert list(sink.write([BulkAction(absent_index, "a", 1, None, b"{}")], 30.0).outcomes) == [WRITTEN]
     assert set(levels(check.check(absent_index)).values()) == {Level.OK}
     assert all(finding.remedy for finding in check.check(absent_index) if finding.level is not Level.OK)
+
+
+def test_what_was_created_never_comes_back_by_itself_after_it_was_deleted(
+    indices: ElasticIndices, sink: ElasticSink, es: Elasticsearch, absent_index: str
+) -> None:
+    made = indices.create(absent_index)
+    es.indices.delete(index=made.index)
+    for body in (b"{}", None):
+        outcome = sink.write([BulkAction(absent_index, "a", 1, None, body)], 30.0).outcomes[0]
+        assert isinstance(outcome, Failure)
+        assert outcome.reason is Reason.ES_INDEX_MISSING
+    assert not es.indices.exists(index=f"{absent_index}*", allow_no_indices=False)
 
 
 @pytest.mark.parametrize("suffix", ["", "-v1"])

@@ -67,6 +67,30 @@ def test_an_orphan_is_dispatched_within_the_rows_of_a_pass_then_followed_and_set
     assert [fact.done for fact in daemon.facts if isinstance(fact, ReplaySettled)] == [25]
 
 
+def test_a_live_creator_keeps_its_batch(connection: psycopg.Connection, pool: Database) -> None:
+    events(connection, 2)
+    replay_desk(pool, "alive").create(ReplayRequest(actor=ALICE, reason="x"))
+    Daemon(pool).passes(2)
+    assert statuses(connection) == {"failed": 2}
+
+
+def test_two_daemons_share_orphans_and_no_row_moves_twice(connection: psycopg.Connection, pool: Database) -> None:
+    ids = events(connection, 6)
+    for id in ids:
+        created = replay_desk(pool, "killed").create(ReplayRequest(actor=ALICE, reason="x", client_id=str(id), limit=1))
+        assert created.lease is not None
+        connection.execute("update search_outbox_events set failed_at = now() where id = %s", [id])
+    connection.execute("update search_outbox_replays set lease_until = now() - interval '1 second'")
+    one, two = Daemon(pool, "one", max_claim=4), Daemon(pool, "two", max_claim=4)
+    one.chore._take_over()
+    two.chore._take_over()
+    assert (len(one.chore._held), len(two.chore._held)) == (4, 2)
+    one.passes()
+    two.passes()
+    assert audit_counts(connection)["REPLAY_BATCH_ITEM"] + audit_counts(connection).get("REPLAY_BATCH_SKIPPED", 0) == 6
+    assert connection.execute("select max(replay_count) from search_outbox_events").fetchone() == (1,)
+
+
 def test_checks_and_settles_keep_within_their_limits_per_pass(connection: psycopg.Connection, pool: Database) -> None:
     ids = events(connection, 5)
     desk = replay_desk(pool)
@@ -104,6 +128,23 @@ def test_a_lost_database_fails_no_batch(
     assert [fact.where for fact in daemon.facts if isinstance(fact, DatabaseLost)] == ["replays"]
     daemon.passes()
     assert replay_desk(pool).get(batch.id).replayed == 2
+
+
+def test_what_a_command_has_moved_is_reported_by_one_daemon_once(
+    connection: psycopg.Connection, pool: Database
+) -> None:
+    ids = events(connection, 3)
+    result = replay_desk(pool).replay_many([*ids[:2], ids[0]], ALICE, "x")
+    assert len(result.replayed) == 2
+    one, two = Daemon(pool, "one"), Daemon(pool, "two")
+    one.passes(2)
+    two.passes(2)
+    project(connection)
+    two.passes(2)
+    one.passes(2)
+    facts = [*one.facts, *two.facts]
+    assert [(fact.count, fact.source) for fact in facts if isinstance(fact, EventsReplayed)] == [(2, "cli")]
+    assert [(fact.done, fact.status) for fact in facts if isinstance(fact, ReplaySettled)] == [(2, "settled")]
 
 
 def test_an_error_that_waiting_does_not_cure_fails_the_batch(connection: psycopg.Connection, pool: Database) -> None:

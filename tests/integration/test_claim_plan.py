@@ -195,6 +195,13 @@ def test_a_page_of_a_sweep_goes_by_the_index_of_open_rows(big: EventTable, scan:
 
 
 @BOTH
+def test_the_open_types_are_found_by_hops(big: EventTable, generic: bool) -> None:
+    plan = explain(big, "open_types", generic)
+    assert plan.kinds <= {"Index Scan", "Index Only Scan"}, plan.kinds
+    assert plan.blocks < 200, plan.blocks
+
+
+@BOTH
 def test_a_query_for_expired_leases_never_reads_an_event(big: EventTable, generic: bool) -> None:
     plan = explain(big, "expired_leases", generic, "workers", max_processing="600 s", limit=20)
     assert plan.scans == []

@@ -94,6 +94,14 @@ def test_a_backfill_first_notes_where_the_index_holds_documents(world: Tenants, 
     assert world.queue.value("select count(*) from search_outbox_places where cleared_at is null") == 40
 
 
+def test_a_backfill_reports_what_it_cannot_follow(world: Tenants) -> None:
+    put_second(world, "article:2", 2**62 + 1)
+    desk = world.reindexing().backfill
+    done = desk.run(desk.start((), ALICE, "why"), ALICE, 0.0)
+    assert (done.written, done.refused) == (40, 1)
+    assert "outbox rebuild" in (done.refusals or [{}])[0]["error"]
+
+
 def test_a_rebuild_puts_each_document_in_one_place_and_forgets_none_that_the_old_index_has(world: Tenants) -> None:
     world.connection.execute("update articles set author_id = 3 where id % 2 = 1")
     world.connection.execute(

@@ -11,6 +11,8 @@ from outbox.errors import NotFound
 from outbox.facts import Fact, Warned
 from outbox.policy.audit import Actor, Source
 from outbox.ports import Finding, Level
+from outbox.store import coverage as coverage_module
+from outbox.store.attach import from_view
 from outbox.store.coverage import PostgresCoverage
 from outbox.store.pool import Database
 from tests.fixtures.desks import Examine
@@ -113,6 +115,51 @@ def test_a_table_that_is_attached_for_one_type_is_forgotten_for_another(
     assert coverage.forgotten() == []
 
 
+def test_what_the_view_needs_is_derived_anew_when_its_query_or_a_column_is_another(
+    viewed: Connection, coverage: PostgresCoverage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    derivations: list[str] = []
+    derive = from_view.derived
+    monkeypatch.setattr(coverage_module, "derived", lambda conn, view: derivations.append(view) or derive(conn, view))
+    attach(viewed, "articles")
+    attach(viewed, "authors")
+    for _ in range(3):
+        assert coverage.forgotten() == []
+    assert len(derivations) == 1
+    viewed.execute(TWO_TYPES.encode())
+    assert coverage.forgotten() == ["public.authors as author"]
+    assert len(derivations) == 2
+    viewed.execute("alter table authors alter name set not null")
+    coverage.forgotten()
+    assert len(derivations) == 3
+
+
+def test_a_whole_row_counts_as_every_column_also_beside_columns_that_are_named(
+    coverage: PostgresCoverage, viewed: Connection
+) -> None:
+    attach(viewed, "articles", "id", "title")
+    replace_view(viewed, "to_json(a)")
+    assert coverage.forgotten() == ["public.articles (author_id, views)"]
+    replace_view(viewed, "(select json_agg(b) from authors as b where b.id = a.id)")
+    assert coverage.forgotten() == ["public.authors"]
+
+
+def test_an_attached_parent_covers_its_partitions_and_a_child_table_counts_for_itself(
+    coverage: PostgresCoverage, viewed: Connection
+) -> None:
+    viewed.execute(
+        "create table parted (id bigint, title text) partition by range (id);"
+        "create table part_1 partition of parted for values from (0) to (9);"
+        "create table parent (id bigint, title text); create table child (more text) inherits (parent)"
+    )
+    replace_view(viewed, "json_build_object('title', a.title)", "part_1 as a")
+    attach(viewed, "parted", "id", "title")
+    assert coverage.forgotten() == []
+    replace_view(viewed, "json_build_object('title', a.title)", "parent as a")
+    attach(viewed, "parent")
+    assert coverage.forgotten() == ["public.child"]
+
+
 def test_where_payloads_keep_every_type_nothing_is_forgotten_and_before_the_first_one_it_is_a_warning(
     examine: Examine, viewed: Connection
 ) -> None:
@@ -163,6 +210,14 @@ def test_an_exception_is_audited_shown_with_its_reason_and_taken_back(
         ("TABLE_IGNORED", "alice", why, "public.authors"),
         ("TABLE_WATCHED_AGAIN", "alice", None, "public.authors"),
     ]
+
+
+def test_an_exception_may_be_for_columns_alone(coverage: PostgresCoverage, desk: QueueDesk, viewed: Connection) -> None:
+    replace_view(viewed, "to_json(a)")
+    desk.ignored.ignore(["articles"], ["views"], ALICE, "counted every night")
+    assert coverage.forgotten() == ["public.articles"]  # its new rows write no event
+    attach(viewed, "articles", "id", "title")
+    assert coverage.forgotten() == ["public.articles (author_id)"]
 
 
 def test_a_running_projector_warns_at_its_start_and_once_per_hour(

@@ -67,3 +67,12 @@ def test_a_flush_of_another_number_than_expected_changes_nothing(
         desk.flush(EventFilter(), expect, ALICE, "x", "bob")
     assert statuses(connection) == {"failed": 5}
     assert audit_counts(connection) == {}
+
+
+def test_who_discards_by_hand_is_listed_as_well(connection: psycopg.Connection) -> None:
+    one, two = events(connection, 2)
+    connection.execute("update search_outbox_events set status = 'discarded'")
+    assert connection.execute("select count(*) from search_outbox_discards").fetchone() == (2,)
+    connection.execute("update search_outbox_events set status = 'pending' where id = %s", [one])
+    connection.execute("delete from search_outbox_events where id = %s", [two])
+    assert connection.execute("select count(*) from search_outbox_discards").fetchone() == (0,)

@@ -1,6 +1,7 @@
 """What the doctor finds, each fault made for real."""
 
 import re
+from urllib.parse import urlsplit
 
 import psycopg
 from elasticsearch import Elasticsearch
@@ -9,6 +10,7 @@ from psycopg import sql
 from outbox.ports import Finding, Level
 from tests.fixtures.desks import Examine
 from tests.fixtures.queue import EventTable
+from tests.fixtures.roles import Roles
 
 VIEW = (
     "create table articles (id bigint primary key, title text);"
@@ -31,6 +33,21 @@ def test_a_sound_installation_has_no_problem(examine: Examine, queue: EventTable
     for name in ("database", "clock", "server_speed", "schema", "slow_indexes", "privileges", "elasticsearch"):
         assert name in found
     assert the(found, "clock").level is Level.OK
+
+
+def test_a_role_without_rights_is_reported_with_what_is_missing(
+    examine: Examine, database: str, connection: psycopg.Connection
+) -> None:
+    name, server = connection.info.dbname, urlsplit(database)
+    try:
+        connection.execute(sql.SQL("create role {} login password 'x'").format(sql.Identifier(name)))
+        connection.execute(sql.SQL("grant select on all tables in schema public to {}").format(sql.Identifier(name)))
+        finding = the(examine(f"postgresql://{name}:x@{server.hostname}:{server.port}/{name}"), "privileges")
+    finally:
+        connection.execute(sql.SQL("drop owned by {}").format(sql.Identifier(name)))
+        connection.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+    assert finding.level is Level.WARN  # it could be a person's
+    assert "UPDATE on search_outbox_events" in finding.detail
 
 
 def test_whoever_may_create_functions_beside_the_tables_is_bad_until_the_remedy_is_run(
@@ -56,6 +73,24 @@ def test_whoever_may_create_functions_beside_the_tables_is_bad_until_the_remedy_
         for role in (stranger, other):
             connection.execute(sql.SQL("drop owned by {}").format(role))
             connection.execute(sql.SQL("drop role {}").format(role))
+
+
+def test_a_view_that_the_projectors_login_may_not_read_comes_with_the_grant(
+    examine: Examine, connection: psycopg.Connection, roles: Roles
+) -> None:
+    """The owner may read it, so his own lookups prove nothing: the projector would pause at its first event."""
+    connection.execute(
+        VIEW + "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
+        " json_build_object('title', title) as document from articles"
+    )
+    role = roles.name("projector")
+    finding = the(examine(), "readable")
+    assert (finding.level, finding.remedy) == (Level.WARN, f"grant select on search_documents to {role}")
+    connection.execute(sql.SQL("alter role {} nologin").format(sql.Identifier(role)))
+    assert "readable" not in examine(), "nobody logs in by that role"
+    connection.execute(sql.SQL("alter role {} login").format(sql.Identifier(role)))
+    connection.execute(finding.remedy.encode())
+    assert "readable" not in examine()
 
 
 def test_a_materialised_view_of_documents_is_bad_and_one_behind_the_view_is_named(

@@ -7,13 +7,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from outbox.daemon.brake import WINDOW_SECONDS
 from outbox.errors import DocumentsUnavailable
-from outbox.facts import SinkPaused, SinkResumed
+from outbox.facts import BrakeOff, BrakeOn, SinkPaused, SinkResumed
 from outbox.policy.document import BATCH_BYTES
 from outbox.policy.settle import HOLD_SECONDS
 from outbox.store.documents import ViewDocuments, asking_for
 from outbox.store.queries import queries
 from tests.fixtures.events import Time
+from tests.fixtures.failures import open_database
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
@@ -161,6 +163,26 @@ def test_a_view_that_is_gone_after_the_start_releases_its_rows_and_holds_up_nobo
     assert len(articles.worker.of(SinkResumed)) == 1
 
 
+def test_a_view_whose_schema_is_closed_is_unavailable_before_a_number_is_drawn(
+    articles: Articles, database: str
+) -> None:
+    """The draw asks what kind of view it is, and is refused the name."""
+    conn = articles.queue.connection
+    role = f"outbox_{conn.info.dbname}"
+    conn.execute(f"create role {role} login password 'x'".encode())
+    conn.execute("create schema closed; create view closed.documents as select * from search_documents")
+    conn.execute(f"grant usage on schema public to {role}; grant update on search_outbox_version to {role}".encode())
+    try:
+        url = psycopg.conninfo.make_conninfo(database, user=role, password="x")
+        with open_database(url, size=1) as pool:
+            assert ViewDocuments(pool, "search_documents", batch_bytes=BATCH_BYTES).draw() > 0
+            with pytest.raises(DocumentsUnavailable, match=r"closed\.documents: permission denied for schema closed"):
+                ViewDocuments(pool, "closed.documents", batch_bytes=BATCH_BYTES).draw()
+    finally:
+        conn.execute(f"drop owned by {role}".encode())
+        conn.execute(f"drop role {role}".encode())
+
+
 def test_a_materialised_view_is_not_read_and_its_events_wait_until_it_is_an_ordinary_one(articles: Articles) -> None:
     conn = articles.queue.connection
     conn.execute("drop view search_documents")
@@ -199,6 +221,85 @@ def test_a_view_that_becomes_materialised_while_a_daemon_runs_is_not_read_any_mo
     articles.worker.run()
     assert articles.queue.row(seen).status == "done"
     assert articles.document(entity) is None
+
+
+def test_large_documents_are_loaded_apart_in_portions(articles: Articles) -> None:
+    articles.worker.parts.portion_bytes = articles.worker.projector.portion_bytes = 300_000
+    entities = [articles.add(body={"text": "y" * 200_000, "n": n}, version=n) for n in range(5)]
+    for entity in entities:
+        articles.ask(entity)
+    sizes = []
+    write = articles.sink.write
+    articles.worker.projector.sink = type(
+        "Spy",
+        (),
+        {
+            "probe": articles.sink.probe,
+            "write": lambda _, actions, deadline: (sizes.append(len(actions)), write(actions, deadline))[1],
+        },
+    )()
+    articles.worker.run()
+    assert sizes == [1] * 5
+    bodies = [document[1] for entity in entities if (document := articles.document(entity))]
+    assert bodies == [{"text": "y" * 200_000, "n": n} for n in range(5)]
+
+
+def test_a_large_payload_that_was_removed_on_the_way_fails_its_row_and_deletes_nothing(queue: EventTable) -> None:
+    sink = MemorySink()
+    worker = InProcess(Parts(queue.store(), sink))
+    queue.produce("a", event_version=1)
+    worker.run()
+    id = queue.produce("a", event_version=2, payload=json.dumps({"text": "z" * 200_000}))
+    neighbour = queue.produce("b")
+    claimed = worker.claim()
+    queue.connection.execute("update search_outbox_events set payload = null where id = %s", [id])
+    worker.projector.project(claimed, 0)
+    assert (queue.row(id).status, queue.row(id).error_code) == ("failed", "OUTBOX_PAYLOAD_MISSING")
+    assert queue.row(neighbour).status == "done"
+    assert sink.documents[("articles", "article:a")][0] == 1
+
+
+def test_when_most_lookups_find_no_row_nothing_is_deleted_and_the_alarm_is_raised_once(articles: Articles) -> None:
+    entities = [articles.add(version=1) for _ in range(60)]
+    for entity in entities:
+        articles.ask(entity, event_version=1)
+    articles.worker.run()
+    articles.clock.passes(WINDOW_SECONDS + 1)
+    articles.queue.connection.execute("create table saved as select * from article")
+    articles.queue.connection.execute("delete from article")
+    asked = [articles.ask(entity, event_version=2) for entity in entities]
+    found = articles.ask(articles.add("new"))
+    articles.worker.run()
+    assert len(articles.sink.documents) == 61
+    rows = [articles.queue.row(id) for id in asked]
+    assert {(row.status, row.attempts, row.error_reason) for row in rows} == {("pending", 0, "documents_unavailable")}
+    assert articles.queue.row(found).status == "done"
+    articles.queue.make_due()
+    articles.worker.run()
+    assert len(articles.worker.of(BrakeOn)) == 1
+    articles.queue.connection.execute("insert into article select * from saved")
+    articles.clock.passes(WINDOW_SECONDS + 1)
+    articles.queue.make_due()
+    articles.worker.run()
+    assert {articles.queue.row(id).status for id in asked} == {"done"}
+    assert len(articles.sink.documents) == 61
+    articles.clock.passes(HOLD_SECONDS + 1)
+    articles.worker.brake.let_fail(frozenset())
+    assert [fact.held for fact in articles.worker.of(BrakeOff)] == [120]
+
+
+def test_an_operator_who_has_checked_lets_the_deletes_through(articles: Articles) -> None:
+    for _ in range(60):
+        articles.ask("00000000-0000-0000-0000-000000000000", entity_type="article")
+    for number in range(60):
+        articles.ask(f"00000000-0000-0000-0000-{number:012}")
+    articles.worker.run()
+    assert articles.queue.counts() == {"pending": 120}
+    articles.worker.brake.let_fail(frozenset({"lookups_without_a_row:article"}))
+    articles.queue.make_due()
+    articles.worker.run()
+    assert articles.queue.counts() == {"done": 120}
+    assert len(articles.worker.of(BrakeOff)) == 0 or articles.worker.of(BrakeOff)[0].held
 
 
 # The plan

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from outbox.embedded import fetching
-from outbox.embedded.errors import FetchFailed
+from outbox.embedded.errors import FetchFailed, ProxyUnusable
 from outbox.embedded.maven_proxy import maven_settings
 from outbox.embedded.pins import DEBEZIUM
 
@@ -75,3 +75,22 @@ def test_the_settings_of_a_person_are_kept_and_the_file_is_closed_to_others(
     assert "<host>proxy.example</host><port>3128</port>" in text
     assert "<nonProxyHosts>localhost|127.*|10.0.0.1|*.example.org</nonProxyHosts>" in text
     assert ours.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("address", "settings", "why"),
+    [
+        ("http://me:secret@proxy:port", "<settings/>", "the port in https_proxy is not a number"),
+        ("http://me:secret@proxy:3128", "<settings><proxies></settings>", "theirs.xml cannot be read"),
+    ],
+    ids=["no port", "no XML"],
+)
+def test_what_cannot_be_used_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, settings: str, why: str
+) -> None:
+    theirs = tmp_path / "theirs.xml"
+    theirs.write_text(settings)
+    monkeypatch.setenv("https_proxy", address)
+    with pytest.raises(ProxyUnusable, match=why) as refused:
+        maven_settings(theirs, tmp_path / "ours.xml")
+    assert "secret" not in str(refused.value)

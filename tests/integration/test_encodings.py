@@ -7,6 +7,8 @@ import pytest
 
 from outbox.errors import NoEncoding
 from outbox.policy.document import BATCH_BYTES
+from outbox.policy.outcome import DeadReason, Failure, Reason
+from outbox.policy.settle import Failed
 from outbox.store.documents import ViewDocuments
 from outbox.store.pool import connect
 from outbox.store.schema.migrate import migrate
@@ -58,6 +60,16 @@ def test_documents_leave_a_database_of_another_encoding_as_utf_8(encoded: EventT
     sent = {id.partition(":")[2]: json.loads(body.decode()) for (_, id), (_, body) in sink.documents.items()}
     expected = {word: word, "large": word * 20_000, "looked up": word}
     assert sent == {name: {"title": title} for name, title in expected.items()}
+
+
+def test_a_verdict_that_quotes_what_the_database_cannot_hold_is_still_recorded(encoded: EventTable) -> None:
+    """The payload had it as an escape, which is ASCII; Elasticsearch's error has the character."""
+    id = encoded.produce()
+    claimed = encoded.claim()
+    failure = Failure(Reason.ES_REJECTED_DOCUMENT, "bad '\U0001f600'", detail={"error": "ไทย"}, fingerprint="f")
+    settled = encoded.store().settle(claimed.token, [(id, Failed(failure, DeadReason.NON_RETRYABLE))])
+    assert (settled.kept, list(settled.lost)) == (1, [])
+    assert encoded.row(id).error == r"bad '\u1f600'"
 
 
 def test_a_database_without_an_encoding_is_refused_by_name(postgres_url: str) -> None:

@@ -65,6 +65,41 @@ def test_a_right_that_the_projector_lacks_is_named_and_a_replay_goes_on(world: F
     assert world.wrong() == {}
 
 
+def test_a_replay_of_one_that_failed_on_its_way_begins_at_the_beginning(
+    world: Fanning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox.daemon.fanout.PAGE", 10)
+    monkeypatch.setattr("outbox.daemon.fanout.MOST_OPEN", 10)
+    world.write(articles=15)
+    world.rename()
+    world.worker.run()
+    assert world.fanouts()[0].fanout_written == 10
+    world.connection.execute("alter table article rename column author_id to by_whom")
+    world.colleague()
+    world.project()
+    world.queue.make_due()
+    world.project()
+    assert failed(world).fanout_cursor is not None
+    world.connection.execute("alter table article rename column by_whom to author_id")
+    replay(world)
+    assert world.fanouts()[0].fanout_cursor is None
+    world.settle()
+    first_page = sorted(range(1, 16), key=str)[:10]
+    assert world.refreshed() == sorted([*range(1, 16), *first_page])
+
+
+def test_ids_that_are_null_or_twice_are_refreshed_not_at_all_or_once(world: Fanning) -> None:
+    world.connection.execute("create table note (id int primary key, author_id int, article_id int)")
+    query = "select n.article_id from note n join note m using (author_id) where n.author_id = changed.id"
+    attach(world.connection, "author", entity_type="article", via=query)
+    world.write(articles=2)
+    world.connection.execute("insert into note values (1, 1, 1), (2, 1, 1), (3, 1, null), (4, 1, 77)")
+    world.rename()
+    world.settle()
+    assert world.refreshed() == [1, 1, 2, 77], "1 by both attachments"
+    assert world.wrong() == {}
+
+
 KEYED = """
 create table line (tenant text, number int, place smallint, label text, primary key (tenant, number, place));
 create table part (id uuid primary key default gen_random_uuid(), tenant text, number int, place smallint);

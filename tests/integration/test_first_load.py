@@ -8,12 +8,14 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
 from outbox.policy.entity_type import EntityType, KeptBy
-from outbox.reindex import copier, mismatches, refresh
-from outbox.reindex.backfill import AtWork, NothingToResume, NotKeptByView
+from outbox.reindex import backfill, copier, mismatches, refresh
+from outbox.reindex.backfill import AtWork, IndexLost, NothingToResume, NotKeptByView
+from outbox.reindex.joining import backfill_copier
+from outbox.reindex.pacing import LONGEST_DEBT_SECONDS
 from outbox.reindex.refresh import Refreshed, RefreshOptions
 from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.view_shape import BadCondition
-from tests.fixtures.joined import ALICE, JoinedWorld
+from tests.fixtures.joined import ALICE, ROUTED_VIEW, JoinedWorld
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
 
@@ -54,6 +56,27 @@ def test_beside_a_projector_and_overlapping_writers_it_converges(world: JoinedWo
         for _ in range(3):
             world.fill_index()
     assert world.queue.counts().keys() == {"done"}
+    assert world.drift() == 0
+
+
+def test_what_changes_between_the_read_and_the_write_of_a_page_is_not_put_back(
+    world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add(3)
+    write = copier.Copier.write
+
+    def late(self: copier.Copier, page: copier.DocumentPage) -> copier.Copied:
+        """The projector is faster: its refreshes drew their versions after the page was read."""
+        world.comment(1)
+        world.delete(2)
+        world.project()
+        monkeypatch.setattr(copier.Copier, "write", write)
+        return write(self, page)
+
+    monkeypatch.setattr(copier.Copier, "write", late)
+    world.fill_index()
+    assert world.source("article:1") == {"title": "title 1", "comments": 1}
+    assert world.source("article:2") is None
     assert world.drift() == 0
 
 
@@ -105,6 +128,69 @@ def test_one_that_dies_while_a_later_page_is_in_the_index_and_an_earlier_one_is_
     with pytest.raises(NothingToResume):
         desk.resume()
     assert world.drift() == 0
+
+
+def test_types_that_the_view_does_not_have_and_an_index_that_is_not_there_are_refused_by_name(
+    world: JoinedWorld,
+) -> None:
+    with pytest.raises(NotKeptByView, match="has no entity at all"):
+        world.fill_index()
+    world.add(1)
+    with pytest.raises(NotKeptByView, match="note") as refused:
+        world.fill_index("article", "note")
+    assert "outbox types set TYPE view" in str(refused.value)
+    world.es.indices.put_settings(index=world.index, settings={"index.blocks.write": True})
+    with pytest.raises(IndexLost, match="--resume"):
+        world.fill_index()
+    world.es.indices.put_settings(index=world.index, settings={"index.blocks.write": False})
+    desk = world.reindexing().backfill
+    assert desk.run(desk.resume(), ALICE, 0.0).written == 1
+
+
+def test_it_steps_back_while_events_wait(world: JoinedWorld) -> None:
+    pace = backfill_copier(world.settings, world.queue.pool(), world.elastic, 0.0, "alice").pace
+    rested: list[float] = []
+    pace.busy, pace.rest = (lambda: True), rested.append
+    pace.took(4000)
+    assert rested == [pytest.approx(4000 / backfill.BUSY_RATE - LONGEST_DEBT_SECONDS)]
+
+
+def test_a_view_that_says_the_routing_is_filled_to_the_right_shards_and_a_document_elsewhere_is_repaired(
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
+) -> None:
+    es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
+    world = JoinedWorld(queue, es, elastic_url, absent_index)
+    world.connection.execute(ROUTED_VIEW.encode())
+    world.add(9)
+    assert world.fill_index().written == 9
+    assert es.get(index=absent_index, id="article:4", routing="shelf1")["_source"]["title"] == "title 4"
+    assert world.drift() == 0
+    world.connection.execute("update articles set shelf = 'other' where id = 4")  # and no event says so
+    desk = world.reindexing().repair
+    plan = desk.plan(_compared(), 100)
+    assert [finding.fields for finding in plan.findings] == [("_routing",)]
+    desk.write(plan, ALICE, "r", rate=0)
+    world.project()
+    assert not es.exists(index=absent_index, id="article:4", routing="shelf1")
+    assert es.exists(index=absent_index, id="article:4", routing="other")
+    assert world.drift() == 0
+
+
+def test_many_documents_of_entities_that_are_gone_are_removed_and_no_brake_holds_them(world: JoinedWorld) -> None:
+    world.add(150)
+    world.fill_index()
+    world.connection.execute("delete from articles where id > 50")  # and no event says so
+    desk = world.reindexing().repair
+    assert desk.write(desk.plan(_compared(), 1000), ALICE, "r", rate=0, expect_deletes=100).written == 100
+    world.project()
+    assert world.queue.counts() == {"done": 100}
+    assert world.count() == 50
+
+
+def _compared() -> Any:
+    from outbox.reindex.verify import VerifyOptions as Compared
+
+    return Compared(rate=0)
 
 
 def test_a_backfill_declares_what_nobody_has_and_a_type_of_payloads_is_refused(world: JoinedWorld) -> None:

@@ -3,12 +3,15 @@ column gets another type."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from psycopg import Connection
 
+from outbox.errors import DatabaseDown
 from outbox.policy.document import BATCH_BYTES
 from outbox.policy.settle import DONE
 from outbox.store.events import PostgresEvents
@@ -85,6 +88,29 @@ def test_a_column_may_get_another_type_under_a_busy_daemon(
 
 
 @pytest.mark.parametrize("warm", [True], indirect=True)
+def test_a_claim_within_a_quota_is_lost_once_per_connection_and_comes_again(
+    queue: EventTable, warm: tuple[Database, PostgresEvents]
+) -> None:
+    """In a transaction a refused plan cannot be made again: an outage of a moment, after which it is."""
+    _, events = warm
+    events.put_quota("article", 100, None)
+    limited = replace(order(LIMIT, floor=0), entity_type="article")
+    for _ in range(CONNECTIONS):
+        events.claim_within_quota(limited)
+    queue.connection.execute("alter table search_outbox_events alter column routing type varchar(600)")
+    queue.produce_many(1)
+    refused = 0
+    for _ in range(CONNECTIONS + 1):
+        try:
+            claimed = events.claim_within_quota(replace(limited, token=uuid4()))
+            break
+        except DatabaseDown:
+            refused += 1
+    assert 1 <= refused <= CONNECTIONS
+    assert len(claimed.events) == 1
+
+
+@pytest.mark.parametrize("warm", [True], indirect=True)
 def test_each_statement_of_a_batch_is_planned_once(warm: tuple[Database, PostgresEvents]) -> None:
     database, _ = warm
     with every_connection(database) as connections:
@@ -95,3 +121,30 @@ def test_each_statement_of_a_batch_is_planned_once(warm: tuple[Database, Postgre
             ).fetchall()
             assert len(rows) >= 3  # claim, newer deletes, settle
             assert set(rows) == {(0, True)}
+
+
+@pytest.mark.parametrize("warm", [True], indirect=True)
+def test_what_a_users_trigger_says_is_not_taken_for_a_refused_plan(warm: tuple[Database, PostgresEvents]) -> None:
+    """Such a batch is settled in halves, down to the row at fault; its connection stays."""
+    with warm[0].connection() as connection:
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="not with us"):
+            connection.execute("do $$ begin raise exception 'not with us' using errcode = '0A000'; end $$")
+        assert not connection.closed
+
+
+@pytest.mark.parametrize("warm", [True], indirect=True)
+def test_a_session_whose_plans_were_refused_is_left(queue: EventTable, warm: tuple[Database, PostgresEvents]) -> None:
+    """psycopg before 3.3.6 goes on to use the names of what was deallocated."""
+    database, events = warm
+    queue.connection.execute("alter table search_outbox_events alter column routing type varchar(600)")
+    queue.produce_many(1)
+    before = set(sessions(database))
+    for _ in range(2 * CONNECTIONS):
+        queue.produce_many(1)
+        a_batch(events)
+    assert before.isdisjoint(sessions(database))
+
+
+def sessions(database: Database) -> list[int]:
+    with every_connection(database) as connections:
+        return [connection.info.backend_pid for connection in connections]

@@ -68,6 +68,19 @@ def test_a_row_without_seq_gets_one_when_it_is_opened_again(rows: psycopg.Connec
     assert change(rows, "status = 'pending'")["seq"] is not None
 
 
+def test_a_time_that_contradicts_the_status_gives_way(rows: psycopg.Connection[Row]) -> None:
+    assert change(rows, "processed_at = now()")["processed_at"] is None
+
+
+def test_a_finished_row_may_be_inserted_without_its_time(rows: psycopg.Connection[Row]) -> None:
+    row = rows.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, status) values ('block', '2', 'upsert', 'done')"
+        " returning processed_at"
+    ).fetchone()
+    assert row is not None
+    assert row["processed_at"] is not None
+
+
 CONSISTENT = [
     ("status = 'pending', failed_at = null", "replay"),
     ("status = 'processing', failed_at = null", "claim"),

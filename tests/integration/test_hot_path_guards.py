@@ -1,5 +1,6 @@
 """What a batch may cost, without a clock: statements, copies, files; HOT updates by the daemon's own claim."""
 
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from outbox.policy.document import BATCH_BYTES
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
-from tests.fixtures.sinks import MemorySink
+from tests.fixtures.sinks import MemorySink, elastic_sink
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.busy(whole=True)
@@ -138,6 +139,23 @@ def test_what_a_worker_remembers_of_types_is_bounded(queue: EventTable, monkeypa
         worker.run(10)
     assert len(worker.projector.declarations._known[1]) <= 30
     assert len(worker.projector.lookups._seen) <= 20
+
+
+def test_a_batch_is_held_twice_and_not_three_times(queue: EventTable, elastic_url: str, index: str) -> None:
+    """Its rows as claimed, and the body of the one request."""
+    size, events = 20_000, 200
+    queue.produce_many(events, payload='{"title": "%s"}' % ("x" * size))
+    with elastic_sink(elastic_url) as sink:
+        worker = a_worker(queue, sink=sink, index_of=lambda _: index)
+        worker.run(1)  # connections and caches are there
+        tracemalloc.start()
+        try:
+            worker.run(events)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert worker.last.done == events - 1
+    assert peak < 2.5 * size * events, f"{peak / (size * events):.2f} times the batch"
 
 
 def test_the_daemons_own_claims_are_hot_updates(queue: EventTable) -> None:

@@ -13,13 +13,14 @@ from outbox.embedded import EmbeddedPostgres
 from outbox.errors import DocumentsUnavailable
 from outbox.policy.document import BATCH_BYTES
 from outbox.policy.drift import Key
+from outbox.reindex import key_bounds
 from outbox.reindex.key_bounds import KeyBounds
 from outbox.reindex.parts import cut
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import Wanted
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
-from outbox.store.view_shape import UnsupportedIds
+from outbox.store.view_shape import UnsupportedIds, names_an_id
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable, fresh_queue
 from tests.fixtures.servers import POSTGRES_SETTINGS
@@ -211,6 +212,27 @@ def test_ids_that_are_equal_in_two_spellings_and_ids_in_the_order_of_a_language_
     check(contrib, case, f"c{CONTRIB_CASES.index(case)}")
 
 
+@pytest.mark.parametrize(("type_name", "analysed"), [("extensions.citext", True), ("text collate by_language", False)])
+def test_many_such_ids_are_cut_into_parts_that_have_each_once(
+    contrib: EventTable, monkeypatch: pytest.MonkeyPatch, type_name: str, analysed: bool
+) -> None:
+    """Spellings that are equal for the type stand together: a bound between them must not take one twice, or none."""
+    monkeypatch.setattr(key_bounds, "ONE_SAMPLE_ROWS", 100)
+    name = f"many_{type_name.replace('.', '_').replace(' ', '_')}_{int(analysed)}"
+    ids = Ids(contrib, Case(type_name, (), ()), name)
+    contrib.connection.execute(
+        f"insert into {name} select id from generate_series(1, 700) g,"
+        " unnest(array['Key' || g, 'key' || g, 'KEY' || g, 'kéy' || g]) as id".encode()
+    )
+    if analysed:
+        contrib.connection.execute(f"analyze {name}".encode())
+        monkeypatch.setattr(KeyBounds, "_sample", lambda *_: pytest.fail("the keys were read"))
+    whole = keys_of(ids.truth, [(None, None)], 500)
+    ranges = cut(KeyBounds(contrib.pool(), ids.view).keys("thing", 40, in_view=True), 40)
+    assert (len(whole), len(set(whole)), len(ranges) >= 30) == (2_800, 2_800, True)
+    assert keys_of(ids.truth, ranges, 7) == whole
+
+
 REFUSED = {
     "real": "real",
     "timestamptz": "timestamp with time zone",
@@ -243,3 +265,30 @@ def test_every_other_type_is_refused_by_name_with_its_remedy(queue: EventTable) 
             documents.load([Wanted(UUID(int=1), "thing", "1")])
         with pytest.raises(UnsupportedIds):
             PostgresTruth(queue.pool(), view).types()
+
+
+@pytest.mark.parametrize(
+    ("text", "type_name", "fits"),
+    [
+        ("4714-11-24 BC", "date", True),
+        ("4714-11-23 BC", "date", False),
+        ("5874897-12-31", "date", True),
+        ("5874898-01-01", "date", False),
+        ("1900-02-29", "date", False),
+        ("0001-02-29 BC", "date", True),
+        ("-32768", "smallint", True),
+        ("-32769", "smallint", False),
+        ("1" * 131072 + "." + "1" * 16383, "numeric", True),
+        ("1" * 131073, "numeric", False),
+        ("1." + "1" * 16384, "numeric", False),
+    ],
+)
+def test_the_bounds_of_a_type_are_those_of_postgresql(
+    shared: EventTable, text: str, type_name: str, fits: bool
+) -> None:
+    assert names_an_id(text, type_name) is fits
+    try:
+        taken = shared.value(f"select %s::text::{type_name} is not null", text)
+    except psycopg.DataError:
+        taken = False
+    assert taken is fits or type_name == "numeric", "digits after the point are cut, not refused"

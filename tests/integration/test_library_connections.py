@@ -1,5 +1,6 @@
 """Every kind of connection that a producer may hand in: the event lives and dies with the caller's transaction."""
 
+import asyncio
 import enum
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -7,16 +8,18 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from outbox import Outbox
+from outbox import AsyncOutbox, Outbox
 from outbox.errors import NoTransaction, WrongEntity
 from tests.fixtures.django_site import use_database
 from tests.fixtures.pgbouncer import Pgbouncer
-from tests.fixtures.producers import ANYWHERE, KINDS, ProducerUnderTest, driver
+from tests.fixtures.producers import ANYWHERE, KINDS, ProducerUnderTest, driver, of_asyncpg
 from tests.fixtures.queue import EventTable
 
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
@@ -130,4 +133,26 @@ def test_a_connection_in_autocommit_is_refused_with_the_remedy(queue: EventTable
 
         with pytest.raises(NoTransaction, match=r"transaction\.atomic\(\)"):
             library.refresh(djangos, "article", 1)
+    assert queue.counts() == {}
+
+
+def test_an_asynchronous_connection_in_autocommit_is_refused_too(queue: EventTable, database: str) -> None:
+    async def run() -> None:
+        library = AsyncOutbox(ANYWHERE)
+        connection = await asyncpg.connect(of_asyncpg(database))
+        with pytest.raises(NoTransaction, match=r"async with connection\.transaction\(\)"):
+            await library.refresh(connection, "article", 1)
+        await connection.close()
+        async with await psycopg.AsyncConnection.connect(database, autocommit=True) as another:
+            with pytest.raises(NoTransaction, match=r"async with connection\.transaction"):
+                await library.refresh(another, "article", 1)
+        for name in ("psycopg", "asyncpg"):
+            engine = create_async_engine(driver(database, name), isolation_level="AUTOCOMMIT")
+            async with AsyncSession(engine) as session, engine.connect() as third:
+                for given in (session, third):
+                    with pytest.raises(NoTransaction, match=r"isolation_level='AUTOCOMMIT'"):
+                        await library.refresh(given, "article", 1)
+            await engine.dispose()
+
+    asyncio.run(run())
     assert queue.counts() == {}

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -72,6 +74,12 @@ def days(conn: Connection) -> list[str]:
         " where i.inhparent = 'search_outbox_log'::regclass and c.relname ~ '\\d{8}$' order by 1"
     )
     return [name for (name,) in found]
+
+
+def dropping() -> str:
+    """As docs/kafka-log.md has it."""
+    page = (Path(__file__).parents[2] / "docs" / "kafka-log.md").read_text("utf-8")
+    return next(part for part in page.split("```") if part.startswith("sql\ndrop publication")).removeprefix("sql\n")
 
 
 def make_day(conn: Connection, ago: int) -> str:
@@ -160,6 +168,14 @@ class TestProducers:
         known = logged.execute("select id from search_outbox_log").fetchone()
         assert logged.execute(KEY).fetchone() == known
 
+    def test_one_key_twice_in_one_day_is_refused_whatever_the_isolation(self, logged: Connection) -> None:
+        logged.execute(KEY)
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            logged.execute(
+                "insert into search_outbox_log (entity_type, entity_id, op, idempotency_key)"
+                " values ('article', '8', 'refresh', 'k')"
+            )
+
 
 TABLES = """
 create table articles (id int primary key, title text, price numeric);
@@ -204,6 +220,33 @@ class TestAttached:
         assert fanouts(connection) == count(connection, "search_outbox_events") == FANNED
         assert [each.elsewhere for each in installed.installed(connection)] == ["", "", ""]
 
+    def test_and_back_again(self, logged: Connection, database: str) -> None:
+        logged.execute(TABLES)
+        attach_all(logged)
+        assert turn_log_off(database) == ["log off"]
+        logged.execute(CHANGES)
+        assert count(logged) == 0
+        found = logged.execute(
+            "select op, entity_type || ':' || entity_id, payload::text, routing from search_outbox_events"
+            " where op <> 'fanout' order by seq"
+        ).fetchall()
+        assert found == WRITTEN
+        assert fanouts(logged) == FANNED
+
+    def test_changes_in_a_session_of_a_replica_have_their_key_too(self, logged: Connection) -> None:
+        logged.execute(TABLES)
+        attach_all(logged)
+        logged.execute("set session_replication_role = replica")
+        logged.execute("insert into orders values (5, 1.10)")
+        assert rows(logged) == [WRITTEN[-2]]
+
+    def test_a_table_that_is_attached_later_writes_to_the_log(self, logged: Connection) -> None:
+        logged.execute(TABLES)
+        attach_all(logged)
+        logged.execute(CHANGES)
+        assert rows(logged) == WRITTEN
+        assert fanouts(logged) == count(logged, "search_outbox_events") == FANNED
+
 
 PLAIN = (
     "insert into search_outbox_log (entity_type, entity_id, op, payload) values ('article', '1', 'upsert', %s::json)"
@@ -241,6 +284,15 @@ class TestDays:
             producer.execute("select outbox_refresh('article', '1')")
             PostgresEventLog(pool, forget=False).keep(timedelta(days=3), 500)
             assert days(logged)[-1] == gone
+
+    def test_a_day_that_has_rows_in_the_default_partition_stays_there(self, logged: Connection, pool: Database) -> None:
+        today = days(logged)[0]
+        logged.execute(sql.SQL("drop table {}").format(sql.Identifier(today)))
+        logged.execute("select outbox_refresh('article', '1')")
+        PostgresEventLog(pool, forget=False).keep(timedelta(days=3), 500)
+        assert today not in days(logged)
+        logged.execute("select outbox_refresh('article', '2')")
+        assert count(logged, "search_outbox_log_default") == 2
 
     def test_days_that_are_over_are_dropped_and_younger_ones_kept(self, logged: Connection, pool: Database) -> None:
         old, young = make_day(logged, 5), make_day(logged, 3)
@@ -317,6 +369,34 @@ class TestThereAndBack:
         logged.execute("select outbox_refresh('article', '3')")
         assert (count(logged), count(logged, "search_outbox_events")) == (2, 1)
 
+    def test_the_functions_are_the_same_after_the_way_there_and_back(
+        self, database: str, connection: Connection
+    ) -> None:
+        connection.execute(TABLES)
+        attach_all(connection)
+        ours = (
+            "select proname, pg_get_functiondef(oid), proacl::text, proowner from pg_proc"
+            " where pronamespace = 'public'::regnamespace order by 1, 2"
+        )
+        before = connection.execute(ours).fetchall()
+        migrate(database, log=True)
+        turn_log_off(database)
+        connection.execute(dropping().encode())
+        assert connection.execute(ours).fetchall() == before
+
+    def test_a_prepared_statement_of_an_open_session_follows_the_switch(
+        self, database: str, connection: Connection
+    ) -> None:
+        connection.execute("prepare send as select outbox_enqueue('article', '1', 'upsert')")
+        connection.execute("prepare again as select outbox_refresh('article', '1')")
+        for _ in range(7):  # a generic plan by then
+            connection.execute("execute send")
+            connection.execute("execute again")
+        migrate(database, log=True)
+        connection.execute("execute send")
+        connection.execute("execute again")
+        assert (count(connection), count(connection, "search_outbox_events")) == (2, 14)
+
 
 def findings(pool: Database, database: str) -> dict[str, list[Finding]]:
     found: dict[str, list[Finding]] = {}
@@ -356,3 +436,22 @@ class TestCommands:
         off = run("migrate", "--no-log")
         assert (off.code, off.out) == (0, "applied 1: log off\n")
         assert "docs/kafka-log.md" in off.err
+
+    def test_the_configuration_is_printed_without_the_password(self, run: Callable[..., Called], database: str) -> None:
+        printed = run("kafka", "connector", "--user", "outbox_connector", "--topic", "t")
+        password = urlsplit(database).password
+        assert printed.json["database.dbname"] == urlsplit(database).path.removeprefix("/")
+        assert printed.json["transforms.outbox.route.topic.replacement"] == "t"
+        assert password
+        assert password not in printed.out + run("kafka", "connector", "--properties").out
+
+
+class TestPublication:
+    def test_it_publishes_inserts_by_way_of_the_partitioned_table(self, logged: Connection) -> None:
+        found = logged.execute(
+            "select pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot from pg_publication"
+            " where pubname = 'outbox_log'"
+        ).fetchone()
+        assert found == (True, False, False, False, True)
+        tables = logged.execute("select tablename from pg_publication_tables where pubname = 'outbox_log'").fetchall()
+        assert tables == [("search_outbox_log",)]

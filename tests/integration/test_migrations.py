@@ -12,6 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from labs.addresses import with_words
+from outbox.errors import SchemaMismatch
 from outbox.store.schema import files
 from outbox.store.schema import migrate as migrating
 from outbox.store.schema.migrate import migrate, plan, status
@@ -169,6 +170,17 @@ def test_a_schema_that_does_not_fit_names_what_helps(
     assert remedy in str(schema)
 
 
+@pytest.mark.parametrize("change", [row[0] for row in MISFITS[1:]], ids=["too_new", "changed"])
+def test_migrate_leaves_the_schema_of_another_release_alone(
+    database: str, connection: psycopg.Connection, change: str
+) -> None:
+    connection.execute(change.encode())
+    before = connection.execute("select * from search_outbox_migrations order by 1").fetchall()
+    with pytest.raises(SchemaMismatch):
+        migrate(database, by_type=True)
+    assert connection.execute("select * from search_outbox_migrations order by 1").fetchall() == before
+
+
 def test_plan_says_what_would_be_done_and_why_and_does_nothing(empty_database: str) -> None:
     steps = plan(empty_database, by_type=True)
     assert [step.name for step in steps] == [*EVERY_NAME, "by_type"]
@@ -246,3 +258,9 @@ def test_a_migrate_that_dies_after_any_step_is_finished_by_the_next(empty_databa
             migrate(empty_database, say=partial(die_at_the_second, []))
     assert migrate(empty_database) == EVERY_NAME[-1:]
     assert status(empty_database).schema.ok
+
+
+def test_the_session_ignores_the_time_limits_of_its_role(database: str) -> None:
+    with migrating.migration_connection(database) as conn:
+        limits = conn.execute("select current_setting('statement_timeout'), current_setting('lock_timeout')")
+        assert limits.fetchone() == ("0", "0")

@@ -1,19 +1,35 @@
 """A database that was moved with its rows and without its sequence: versions go on above what was given out."""
 
+from contextlib import closing
 from typing import cast
 
+import psycopg
 import pytest
 
+from outbox.ops.audit import AuditDesk
 from outbox.policy.audit import Actor, Source
+from outbox.policy.entity_type import EntityType, KeptBy, Versions
 from outbox.reindex.tables import PostgresVerifications
+from outbox.store.audit import PostgresAudit
 from outbox.store.doctor import PostgresDoctor
+from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import PostgresEvents, catch_up
+from outbox.store.pool import Database
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.wired import Wire
 
 ALICE = Actor("alice", Source.CLI)
+
+
+def verified(url: str) -> list[str]:
+    """What the whole chain of the audit lacks."""
+    with closing(Database(url, size=1)) as pool:
+        pool.open()
+        return [str(finding) for finding in AuditDesk(PostgresAudit(pool)).verify().findings]
 
 
 class Moved:
@@ -97,6 +113,44 @@ def test_ids_of_our_own_tables_are_caught_up_with_too(moved: Moved) -> None:
     assert log.begin(**about) == 4
     moved.change(1)
     assert moved.queue.value("select max(seq) from search_outbox_events where status = 'pending'") > highest
+
+
+def test_replicated_rows_of_the_audit_keep_their_hashes_and_forged_ones_do_not(moved: Moved, postgres_url: str) -> None:
+    for _ in range(3):
+        catch_up(moved.queue.pool(), ALICE)
+        moved.queue.value("select setval('search_outbox_version', 1)")
+    rows = moved.queue.connection.execute("select json_agg(a)::text from search_outbox_audit a").fetchone()
+    head = moved.queue.connection.execute("select json_agg(h)::text from search_outbox_audit_head h").fetchone()
+    with fresh_database(postgres_url) as url:
+        migrate(url)
+        with psycopg.connect(url, autocommit=True) as copy:
+            copy.execute("set session_replication_role = replica")
+            copy.execute("truncate search_outbox_audit_head")
+            fill = "insert into {0} select * from json_populate_recordset(null::{0}, %s::json)"
+            copy.execute(fill.format("search_outbox_audit_head").encode(), head)
+            copy.execute(fill.format("search_outbox_audit").encode(), rows)
+            copy.execute("set session_replication_role = origin")
+            assert verified(url) == []
+            copy.execute("insert into search_outbox_audit (action, actor, source) values ('A', 'b', 'cli')")
+            assert verified(url) == [], "it goes on from there"
+            copy.execute("set session_replication_role = replica")
+            forged = "insert into search_outbox_audit (action, actor, source, hash, prev_hash, id) values"
+            copy.execute(f"{forged} ('A', 'b', 'cli', 'x', 'y', 99)".encode())
+            assert copy.execute("select max(id) from search_outbox_audit").fetchone() == (5,), "a forged one is chained"
+
+
+def test_an_older_event_that_is_only_late_keeps_its_version(queue: EventTable) -> None:
+    """Written before the newer one was projected: it is older."""
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    late = queue.produce("1", entity_type="note", event_version=5)
+    queue.connection.execute("update search_outbox_events set next_retry_at = now() + interval '1 day'")
+    queue.produce("1", entity_type="note", event_version=900)
+    worker.run()
+    PostgresEntityTypes(queue.pool()).change(
+        "note", EntityType(KeptBy.PAYLOAD), ALICE, "ours", EntityType(KeptBy.PAYLOAD, Versions.PRODUCER)
+    )
+    assert catch_up(queue.pool(), ALICE) is not None
+    assert queue.row(late).event_version == 5
 
 
 def test_versions_of_producers_are_not_ours_to_follow(queue: EventTable) -> None:

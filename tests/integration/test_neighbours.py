@@ -1,6 +1,7 @@
 """One row must never stop another: any value in any column, verdicts that cannot be written, errors, locks."""
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from outbox.ops.discard import DiscardDesk
 from outbox.policy.inputs import EventFilter
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import Judge
-from outbox.ports import GivenBack, Reclaim
+from outbox.ports import BulkAction, GivenBack, Reclaim, WriteReport
 from outbox.store.acts import PostgresDiscards
 from outbox.store.backlog import PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
@@ -28,7 +29,7 @@ from outbox.store.failures import PostgresFailures
 from tests.fixtures.extremes import COLUMNS, REFUSED_AT_INSERT, extremes
 from tests.fixtures.failures import ALICE, replay_desk
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import EventTable, alive, dead
+from tests.fixtures.queue import EventTable, alive, dead, order
 from tests.fixtures.sinks import MemorySink, elastic_sink
 
 NEIGHBOURS = 60
@@ -210,6 +211,29 @@ def test_a_database_that_refuses_every_verdict_is_no_rows_fault(queue: EventTabl
     assert {(row.attempts, row.abandoned_count) for row in queue.rows()} == {(0, 0)}
 
 
+class Falls(MemorySink):
+    """Our own bug: it meets one document, and raises."""
+
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
+        if any(action.id.endswith(":57") for action in actions):
+            raise ZeroDivisionError("a bug")
+        return super().write(actions, deadline_seconds)
+
+
+def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the_row_at_fault(
+    queue: EventTable,
+) -> None:
+    queue.produce_many(100)
+    worker = InProcess(Parts(queue.store(), Falls()))
+    worker.lane.step()
+    assert queue.counts() == {"pending": 100}
+    assert queue.leases() == 0
+    run_out(worker)
+    (row,) = queue.rows("status <> 'done'")
+    assert (row.entity_id, row.status, row.dead_reason, row.abandoned_count) == ("57", "failed", "crash_suspect", 6)
+    assert "ZeroDivisionError" in row.error
+
+
 STAGES = {
     "prepare": (fast_path, "sort_out"),
     "guard": (PostgresEvents, "newer_deletes"),
@@ -259,3 +283,13 @@ def test_a_row_that_cannot_be_taken_back_holds_up_no_other(queue: EventTable) ->
     assert queue.counts() == {"pending": 9, "processing": 1}
     assert queue.value("select ids from search_outbox_leases") == [held.events[2].id]
     assert other.events
+
+
+def test_a_quota_that_someone_has_locked_stops_no_other_type(queue: EventTable) -> None:
+    queue.produce_many(2, "limited")
+    store = queue.store()
+    store.put_quota("limited", 5, None)
+    someone = Locked(queue, "select from search_outbox_quotas for update")
+    assert store.claim_within_quota(order(entity_type="limited")).events == ()
+    someone.leave()
+    assert len(store.claim_within_quota(order(entity_type="limited")).events) == 2

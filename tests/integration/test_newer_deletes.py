@@ -167,6 +167,14 @@ def test_a_delete_under_another_routing_is_of_another_document(queue: EventTable
     assert (queue.row(upsert).status, worker.last.superseded) == ("done", 0)
 
 
+def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: EventTable, sink: Hooked) -> None:
+    upsert = queue.produce("a", event_version=5, status="failed")
+    delete_is_done_and_forgotten(queue, sink, event_version=5)
+    replay(queue, upsert)
+    a_worker(queue, sink).run()
+    assert sink.documents == {}
+
+
 def test_fresh_upserts_cost_no_check_at_all(queue: EventTable, sink: Hooked) -> None:
     worker = a_worker(queue, sink)
     queue.produce_many(3)

@@ -167,6 +167,16 @@ def test_the_first_event_shows_whether_versions_are_ours_or_the_producers(shop: 
     assert found == {"note": Versions.OURS, "priced": Versions.PRODUCER}
 
 
+def test_without_payload_and_without_a_view_an_event_fails_and_declares_nothing(shop: Shop) -> None:
+    id, refresh = shop.ask("1", op="upsert"), shop.ask("2")
+    neighbour = shop.send("n")
+    shop.worker.run()
+    assert shop.failed(id) == shop.failed(refresh) == ("failed", "OUTBOX_PAYLOAD_MISSING")
+    assert "create search_documents" in shop.queue.row(id).error
+    assert shop.queue.row(neighbour).status == "done"
+    assert shop.declared() == {"note": "payload"}
+
+
 # Declared
 
 

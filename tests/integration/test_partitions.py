@@ -7,7 +7,7 @@ from elasticsearch import Elasticsearch
 from outbox.ports import Level
 from outbox.reindex import mismatches
 from outbox.reindex.verify import VerifyOptions
-from outbox.store.attach.attach import attach
+from outbox.store.attach.attach import NotAttached, attach, detach
 from tests.fixtures.joined import ALICE, JoinedWorld
 from tests.fixtures.queue import EventTable
 from tests.integration.test_attach import Seen
@@ -104,3 +104,15 @@ def test_truncate_of_a_later_partition_is_refused_once_attached_again_and_repair
     for statement in ("truncate m_3", "truncate m_1", "truncate m"):
         with pytest.raises(psycopg.errors.ObjectInUse, match="attached to the outbox"):
             world.connection.execute(statement.encode())
+
+
+def test_a_partition_that_was_detached_can_be_truncated_once_its_own_guard_is_removed(world: Partitioned) -> None:
+    with pytest.raises(NotAttached):
+        detach(world.connection, "m_2")
+    world.connection.execute("alter table m detach partition m_2")
+    with pytest.raises(psycopg.errors.ObjectInUse, match="attached to the outbox"):
+        world.connection.execute("truncate m_2")
+    assert detach(world.connection, "m_2") == []
+    world.connection.execute("truncate m_2")
+    with pytest.raises(NotAttached):
+        detach(world.connection, "m_2")

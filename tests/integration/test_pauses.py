@@ -98,6 +98,17 @@ def test_a_pause_of_one_type_stops_that_type_and_no_other(queue: EventTable, twi
     assert queue.counts() == {"done": 10}
 
 
+def test_a_pause_of_one_type_stops_its_fan_outs(queue: EventTable, twins: None) -> None:
+    id = queue.produce("7", op="fanout", fanout_attachment=42, fanout_keys="[{}]")
+    daemon = Daemon(queue, indexed=True)
+    say(queue, "type:article")
+    daemon.second()
+    assert queue.row(id).last_attempt_at is None
+    unsay(queue)
+    daemon.second()
+    assert queue.row(id).last_attempt_at is not None
+
+
 def test_an_operators_word_lifts_the_brake_of_one_fingerprint(queue: EventTable) -> None:
     daemon = Daemon(queue)
     for _ in range(120):
@@ -123,4 +134,12 @@ def test_a_version_that_nobody_knows_is_said_once_and_one_that_the_table_knows_i
         daemon.second()
     (ahead,) = daemon.worker.of(VersionAhead)
     assert (ahead.entity_id, ahead.current) == ("hand", 10**9)
+    assert queue.counts() == {"done": 3}
+
+
+def test_a_pause_that_has_an_end_ends(queue: EventTable) -> None:
+    daemon = Daemon(queue)
+    say(queue, "*", until="2020-01-01")
+    queue.produce_many(3)
+    daemon.second()
     assert queue.counts() == {"done": 3}

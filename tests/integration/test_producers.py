@@ -80,6 +80,13 @@ class TestEnqueue:
         assert refused.value.sqlstate == sqlstate
         assert events(connection) == []
 
+    def test_the_callers_search_path_does_not_matter(self, connection: psycopg.Connection) -> None:
+        connection.execute("create schema elsewhere")
+        connection.execute("set search_path = elsewhere")
+        connection.execute("select public.outbox_enqueue('article', '7', 'upsert')")
+        connection.execute("set search_path = public")
+        assert events(connection) == [("upsert", "7", None)]
+
 
 def waiting(database: str) -> bool:
     with psycopg.connect(database) as conn:

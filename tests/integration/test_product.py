@@ -5,6 +5,7 @@ The cases that a real server cannot show by itself come from a scripted one.
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -142,6 +143,37 @@ def test_a_shard_that_is_lost_in_the_middle_of_a_comparison_ends_it(part: str, k
             PARTS[part](ElasticScan(elastic))
 
 
+UNCOUNTED = {
+    "no right to count": answer(403, b'{"error":{"type":"security_exception","reason":"no"}}', headers=""),
+    "a shard is down": answer(200, b'{"count":0,"_shards":{"total":2,"failed":1}}', headers=""),
+    "no right to refresh": answer(200, b'{"count":0,"_shards":{"total":2,"failed":0}}', headers=""),
+}
+
+
+@pytest.mark.parametrize("case", UNCOUNTED)
+def test_an_index_that_nobody_can_count_is_not_called_empty_and_not_deleted(case: str) -> None:
+    counted = UNCOUNTED[case]
+    settings = b'{"things":{"settings":{"index.blocks.write":"true","index.hidden":"true"},"aliases":{}}}'
+
+    def other(request: Request) -> Answer:
+        if request.path == "/":
+            return REAL
+        if "_refresh" in request.path:
+            return answer(403, b"{}", headers="")
+        return counted if "_count" in request.path else answer(200, settings, headers="")
+
+    with scripted(lambda _: answer(200, FINE, headers=""), other) as server, elastic_sink(server.url) as sink:
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+        failure = sink.probe("things")
+        assert failure is not None
+        assert failure.reason is Reason.ES_INDEX_MISSING
+        assert "empty as far as is known" in failure.error
+        with pytest.raises(IndexExists, match="nobody says whether it is empty"):
+            ElasticIndices(sink.elastic).create("things")
+        assert ElasticNewIndex(sink.elastic).exists("things")
+        assert "DELETE" not in {request.method for request in server.requests}
+
+
 # On a real server, whichever the tests run on
 
 
@@ -164,6 +196,27 @@ def test_every_document_of_three_shards_is_scanned_once(
     scan.refresh(f"{absent_index}-both")
     found = [held.id for page in scan.scan(f"{absent_index}-both", 97) for held in page]
     assert len(found) == len(set(found)) == 3000
+
+
+@pytest.mark.parametrize("part", [{"filter": {"term": {"mine": True}}}, {"routing": "a"}], ids=["filter", "routing"])
+def test_an_alias_is_scanned_as_it_is_searched(
+    sink: ElasticSink, es: Elasticsearch, absent_index: str, part: dict[str, Any]
+) -> None:
+    """By its filter, and by its routing, which chooses shards."""
+    alias = f"{absent_index}-some"
+    mappings = {"properties": {"mine": {"type": "boolean"}}}
+    settings = {"number_of_shards": 3, "number_of_replicas": 0}
+    es.indices.create(index=absent_index, mappings=mappings, settings=settings)
+    es.indices.put_alias(index=absent_index, name=alias, **part)
+    bodies = [b'{"mine": true}', b'{"mine": false}']
+    sink.write([BulkAction(absent_index, str(n), 1, None, bodies[n % 2]) for n in range(300)], 30.0)
+    scan = ElasticScan(sink.elastic)
+    scan.refresh(absent_index)
+    found = [held.id for page in scan.scan(alias, 17) for held in page]
+    searched = {hit["_id"] for hit in es.search(index=alias, size=1000, source=False)["hits"]["hits"]}
+    assert 0 < len(searched) < 300
+    assert len(found) == len(searched) == scan.count(alias)
+    assert set(found) == searched
 
 
 def test_a_write_cannot_fill_an_index_that_a_person_did_not_create(

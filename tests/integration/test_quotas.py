@@ -3,12 +3,13 @@
 import threading
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from outbox.daemon.claiming import Kinds
 from outbox.policy.settle import DONE
-from outbox.ports import Claimed
+from outbox.ports import Claimed, ClaimOrder
 from outbox.store.events import PostgresEvents
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable, order
@@ -94,6 +95,11 @@ def test_a_rate_is_a_bucket_that_fills_by_the_databases_clock_and_holds_one_seco
     assert len(limited(store, 500).events) == 50
 
 
+def test_a_type_without_a_quota_row_is_claimed_as_if_there_were_none(queue: EventTable) -> None:
+    queue.produce_many(10)
+    assert len(limited(queue.store()).events) == 10
+
+
 def test_a_limited_type_ahead_of_all_others_does_not_hold_them_up(queue: EventTable) -> None:
     queue.produce_many(2_000, entity_type="slow")
     queue.produce_many(1_000, entity_type="fast")
@@ -110,3 +116,21 @@ def test_a_limited_type_ahead_of_all_others_does_not_hold_them_up(queue: EventTa
     )
     assert done["fast"] == 1_000
     assert done["slow"] <= 6 * 5
+
+
+def test_open_types_are_found_by_their_fresh_waiting_and_suspect_rows(queue: EventTable) -> None:
+    queue.produce(entity_type="fresh")
+    queue.produce(entity_type="waiting", next_retry_at="2999-01-01")
+    queue.produce(entity_type="suspect", abandoned_count=2)
+    queue.produce(entity_type="done", status="done")
+    queue.produce(entity_type="failed", status="failed")
+    assert sorted(queue.store().open_types()) == ["fresh", "suspect", "waiting"]
+
+
+def test_a_claim_of_one_type_takes_its_due_retries_and_fresh_rows_only(queue: EventTable) -> None:
+    queue.produce("a", entity_type="x", next_retry_at="2020-01-01")
+    queue.produce("b", entity_type="x")
+    queue.produce("c", entity_type="y")
+    queue.produce("d", entity_type="x", abandoned_count=1)
+    claimed = queue.store().claim(ClaimOrder(uuid4(), 10, 10, entity_type="x"))
+    assert sorted(event.entity_id for event in claimed.events) == ["a", "b"]

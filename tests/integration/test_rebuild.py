@@ -1,27 +1,29 @@
 """A rebuild step by step on real servers: what each step waits for, what is refused, and a kill at every call."""
 
 import json
+from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.errors import Conflict, UsageError
+from outbox.errors import Conflict, ElasticsearchDown, UsageError
 from outbox.facts import Warned
 from outbox.policy.outcome import Failure, Reason
 from outbox.ports import BulkAction
 from outbox.reindex import copier
-from outbox.reindex.backfill import RebuildUnderWay
+from outbox.reindex.backfill import AtWork, RebuildUnderWay
 from outbox.reindex.rebuild_steps import (
     Broken,
     HeldByAnother,
     InTheWay,
     NotAlike,
     NoWayBack,
+    TooManyRefused,
     WouldLose,
 )
 from outbox.reindex.verify import VerifyOptions
 from outbox.sink.elastic import ElasticSink
-from outbox.sink.new_index import NotAnAlias
+from outbox.sink.new_index import ElasticNewIndex, MappingRefused, NotAnAlias
 from tests.fixtures.depth import depth
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, Fuse, JoinedRebuildWorld, Killed, RebuildWorld
@@ -211,6 +213,21 @@ def test_an_event_is_done_when_both_have_it(world: RebuildWorld) -> None:
     assert drift(world, again.new_index) == 0, "what was deleted meanwhile must not be back"
 
 
+def test_a_new_index_that_is_deleted_by_hand_never_comes_back_by_itself(world: RebuildWorld) -> None:
+    world.fill(3)
+    world.project()
+    ready = world.start()
+    world.es.indices.delete(index=ready.new_index)
+    world.remove("1")
+    world.put("2", "later")
+    world.project()
+    assert world.row().status == "broken"
+    assert not ElasticNewIndex(world.elastic).exists(ready.new_index)
+    desk, taken = world.taken()
+    assert desk.carry_on(taken).step == "ready"
+    assert drift(world, ready.new_index) == 0
+
+
 def test_a_resume_replaces_an_index_that_a_write_created(world: RebuildWorld) -> None:
     """OpenSearch creates it, blocked and hidden. Elasticsearch does not, and the resume creates it there."""
     world.fill(3)
@@ -277,6 +294,29 @@ def test_documents_that_only_the_new_mapping_refuses_are_reported_and_stop_the_s
     assert desk.carry_on(taken).step == "ready"
 
 
+def test_too_many_refusals_stop_the_copying(world: RebuildWorld) -> None:
+    world.fill(1200)
+    world.project()
+    with pytest.raises(TooManyRefused, match="refused"):
+        world.start(world.desk(max_refused=100), {"dynamic": "strict", "properties": {}})
+    row = world.row()
+    assert row.step == "backfilling"
+    assert len(row.refusals or ()) == 100
+    desk, taken = world.taken()
+    assert desk.cancel(taken).status == "cancelled"
+
+
+def test_a_mapping_that_elasticsearch_refuses_is_said_before_anything_starts(world: RebuildWorld) -> None:
+    world.fill(3)
+    world.project()
+    with pytest.raises(MappingRefused):
+        world.start(mapping={"properties": {"title": {"type": "no-such-type"}}})
+    row = world.row()
+    assert (row.status, row.mirrors, row.revision) == ("failed", (), 0)
+    assert world.indexes() == {f"{world.index}-v1"}
+    assert world.start().step == "ready", "the next try is not in anyone's way"
+
+
 # What cannot be rebuilt
 
 
@@ -334,6 +374,31 @@ def test_a_backfill_waits_for_a_rebuild_whose_index_would_lack_what_it_writes(wo
     assert drift(world) == 0
 
 
+def test_a_rebuild_does_not_begin_beside_a_backfill(world: RebuildWorld) -> None:
+    world.fill(3)
+    world.project()
+    backfill = world.reindexing().backfill
+    begun = backfill.start(["article"], ALICE, "why")
+    with pytest.raises(AtWork):
+        world.start()
+    backfill.run(begun, ALICE, 0)
+    world.rebuilt()
+    assert drift(world) == 0
+
+
+def test_a_cancelled_rebuild_leaves_nothing_behind(world: RebuildWorld) -> None:
+    world.fill(3)
+    world.project()
+    desk = world.desk()
+    cancelled = desk.cancel(world.start(desk))
+    assert (cancelled.status, cancelled.mirrors) == ("cancelled", ())
+    assert world.indexes() == {f"{world.index}-v1"}
+    assert not world.es.indices.exists_index_template(name=f"outbox-rebuild-{world.index}-v2")
+    change(world)
+    world.project()
+    assert drift(world) == 0
+
+
 def test_an_alias_that_someone_else_moved_is_left_alone(world: RebuildWorld, index: str) -> None:
     world.fill(3)
     world.project()
@@ -348,6 +413,17 @@ def test_an_alias_that_someone_else_moved_is_left_alone(world: RebuildWorld, ind
     with pytest.raises(Conflict, match="changed by someone else"):
         desk.swap(ready, ALICE, "r")
     assert world.behind() == [index]
+
+
+def test_a_filter_of_the_alias_is_carried_over(world: RebuildWorld) -> None:
+    world.fill(20)
+    world.project()
+    only = {"range": {"n": {"lte": 10}}}
+    world.es.indices.put_alias(index=f"{world.index}-v1", name=world.index, filter=only, is_write_index=True)
+    desk = world.desk()
+    ready = world.start(desk)
+    desk.swap(ready, ALICE, "r")
+    assert world.es.indices.get_alias(index=world.index)[ready.new_index]["aliases"][world.index]["filter"] == only
 
 
 # What is copied, and at which version
@@ -370,6 +446,20 @@ def test_joined_documents_are_copied_while_their_children_change(
     assert drift(world, ready.old_index) == 0
 
 
+def test_routed_documents_keep_their_shard(
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
+) -> None:
+    world = RebuildWorld(queue, es, elastic_url, absent_index, view=False)
+    for n in range(8):
+        world.put(str(n), routing=f"r{n}")
+    world.project()
+    desk = world.desk()
+    ready = desk.carry_on(desk.start(world.index, ALICE, "r", None, {"index.number_of_shards": "4"}))
+    for n in range(8):
+        assert es.exists(index=ready.new_index, id=f"article:{n}", routing=f"r{n}")
+    assert drift(world, ready.new_index) == 0
+
+
 def test_large_and_unreadable_documents_do_not_stop_the_copying_but_what_would_be_lost_the_swap(
     world: RebuildWorld,
 ) -> None:
@@ -389,6 +479,24 @@ def test_large_and_unreadable_documents_do_not_stop_the_copying_but_what_would_b
     assert (ready.step, ready.refused) == ("ready", 1)
     assert (ready.refusals or [{}])[0]["error"].startswith("unreadable")
     assert world.source("article:big", ready.new_index) is not None
+
+
+def test_an_elasticsearch_that_is_down_leaves_the_rebuild_to_be_resumed(world: RebuildWorld) -> None:
+    world.fill(5)
+    world.project()
+    desk = world.desk()
+    create = desk.steps.indices.create
+
+    def away(*args: Any) -> None:
+        raise ElasticsearchDown("away")
+
+    desk.steps.indices.create = away  # type: ignore[method-assign,assignment]
+    with pytest.raises(ElasticsearchDown):
+        world.start(desk)
+    assert (world.row().status, world.row().step) == ("running", "created")
+    desk.steps.indices.create = create  # type: ignore[method-assign]
+    desk, taken = world.taken()
+    assert desk.carry_on(taken).step == "ready"
 
 
 # Killed anywhere

@@ -3,8 +3,10 @@
 import os
 import socket
 import subprocess
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 from uuid import UUID, uuid4
 
 import psycopg
@@ -12,6 +14,7 @@ import pytest
 
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.facts import Fact, Reclaimed
+from outbox.policy.settle import DONE
 from outbox.ports import Claimed, Sweep
 from outbox.store.workers import RECLAIM_KEY
 from tests.fixtures.events import Time
@@ -142,6 +145,18 @@ def test_only_one_process_reclaims_at_a_time(queue: EventTable, database: str) -
     assert Watch(queue).reclaimed()[0] == 3
 
 
+def test_a_row_that_someone_holds_is_taken_back_in_the_next_pass(queue: EventTable, database: str) -> None:
+    claimed = a_batch(queue)
+    queue.expire()
+    held = claimed.events[1].id
+    with psycopg.connect(database) as person:
+        person.execute("select from search_outbox_events where id = %s for update", [held])
+        assert Watch(queue).reclaimed()[0] == 2
+        assert queue.leases() == 1
+    assert Watch(queue).reclaimed()[0] == 1
+    assert (queue.leases(), queue.counts()) == (0, {"pending": 3})
+
+
 def test_the_rows_of_a_lease_that_another_batch_holds_now_are_not_touched(queue: EventTable) -> None:
     """The old lease row is still there, as after a crash between two steps; the rows have a new token."""
     claimed = a_batch(queue, 1)
@@ -154,6 +169,15 @@ def test_the_rows_of_a_lease_that_another_batch_holds_now_are_not_touched(queue:
     queue.reclaims().step(dead)
     row = queue.row(mine.events[0].id)
     assert (row.status, row.lease_token, row.abandoned_count) == ("processing", mine.token, 0)
+
+
+def test_rows_set_to_processing_by_hand_are_swept_up(queue: EventTable) -> None:
+    stray, leased = queue.produce(), None
+    queue.connection.execute("update search_outbox_events set status = 'processing'")
+    queue.produce()
+    leased = queue.claim().events[0].id
+    assert queue.reclaims().sweep() == Sweep(1, finished=True)
+    assert (queue.row(stray).status, queue.row(leased).status) == ("pending", "processing")
 
 
 def test_a_sweep_goes_through_all_open_rows_page_by_page(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +193,14 @@ def test_a_sweep_goes_through_all_open_rows_page_by_page(queue: EventTable, monk
     assert reclaims.sweep() == Sweep(5, finished=True)
     assert reclaims.sweep() == Sweep(0, finished=True)
     assert [row.entity_id for row in queue.rows("status = 'processing'")] == ["theirs"]
+
+
+def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(queue: EventTable) -> None:
+    claimed = a_batch(queue)
+    queue.expire(claimed.token)
+    with queue.pool().transaction() as settling:
+        store = queue.store()
+        with mock.patch.object(store.database, "connection", return_value=nullcontext(settling)):
+            store.settle(claimed.token, [(event.id, DONE) for event in claimed.events])
+        assert queue.reclaims().step(dead).rows == 0
+    assert queue.counts() == {"done": 3}

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ import pytest
 from outbox.facts import VersionAhead, VersionRaised
 from outbox.policy.document import BATCH_BYTES
 from outbox.policy.outcome import Failure, Reason
+from outbox.ports import BulkAction, WriteReport
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
@@ -260,6 +262,50 @@ def test_a_delete_of_a_type_that_the_view_keeps_means_what_the_view_says(blog: B
     assert [blog.queue.row(id).status for id in (gone, again)] == ["done", "done"]
 
 
+def test_articles_that_go_with_their_comments_do_not_set_off_the_brake_either(blog: Blog) -> None:
+    """The comments' triggers write refreshes, the articles' own one a delete: in one batch, or in two."""
+    blog.add(1000)
+    for id in range(60):
+        blog.refresh(id)
+    for id in range(60):
+        blog.queue.produce(str(id), op="delete")
+    blog.refresh(1000)
+    blog.worker.run(40)
+    assert set(blog.queue.counts()) == {"done", "pending"}
+    while blog.worker.run(500):
+        pass
+    assert blog.queue.counts() == {"done": 121}
+
+
+def test_where_the_view_has_no_routing_an_events_own_one_says_where_a_document_was(blog: Blog) -> None:
+    blog.add()
+    blog.refresh()
+    blog.worker.run()
+    blog.queue.produce("1", op="delete", routing="old", event_version=blog.version())
+    blog.worker.run()
+    assert [[(a.routing, a.body is None) for a in actions] for actions in blog.sink.sent[1:]] == [
+        [(None, False)],
+        [("old", True)],
+    ]
+    assert blog.document() == {"title": "one", "comments": 0}  # also on one shard: below the number of the write
+
+
+@pytest.mark.parametrize("op", ["refresh", "upsert"])
+def test_the_last_entity_of_a_type_can_go_by_a_delete_whose_worker_has_never_seen_the_type(blog: Blog, op: str) -> None:
+    """The delete was written before the last document was read, so its own version would be refused."""
+    blog.add()
+    with psycopg.connect(blog.queue.url) as transaction:
+        transaction.execute("delete from article")
+        transaction.execute("select outbox_enqueue('article', '1', 'delete')")
+        blog.queue.produce("1", op=op, payload=None)
+        blog.worker.run()
+        assert blog.document() == {"title": "one", "comments": 0}
+        transaction.commit()
+    blog.new_worker().run()
+    assert blog.queue.counts() == {"done": 2}
+    assert blog.document() is None
+
+
 def test_a_refresh_with_a_payload_is_refused_by_name(blog: Blog) -> None:
     blog.add()
     id, neighbour = blog.refresh(payload="{}"), blog.refresh()
@@ -292,6 +338,22 @@ def test_a_worker_that_slept_between_its_read_and_its_write_reads_and_writes_onc
     blog.worker.run()
     assert blog.document() is None
     assert blog.queue.counts() == {"done": 2}
+
+
+def test_a_slow_exchange_is_repeated_three_times_at_most(blog: Blog) -> None:
+    blog.add()
+    id = blog.refresh()
+    blog.worker.leases.max_processing_seconds = 10_000.0
+
+    def write(actions: Sequence[BulkAction], deadline: float, real: Any = blog.sink.write) -> WriteReport:
+        blog.clock.passes(31)
+        answer: WriteReport = real(actions, deadline)
+        return answer
+
+    blog.worker.projector.sink = type("Slow", (), {"write": staticmethod(write), "probe": blog.sink.probe})()
+    blog.worker.run()
+    assert len(blog.sink.sent) == 4
+    assert blog.queue.row(id).status == "pending"
 
 
 # The index ahead of the database
@@ -350,6 +412,26 @@ def test_a_document_that_moved_leaves_the_place_that_its_event_names(blog: Blog)
     drawn = blog.last_version()
     assert (written, left) == ([("b", False, drawn)], [("a", True, drawn - 1)])
     assert blog.document() == {"title": "moved"}  # also where both places are one shard, as in this sink
+
+
+def test_what_is_gone_is_deleted_where_the_event_says_that_it_was(blog: Blog) -> None:
+    blog.db.execute(ROUTED)
+    blog.add(2)
+    blog.refresh(1, routing="a")
+    blog.worker.run()
+    (actions,) = blog.sink.sent
+    assert {(action.routing, action.body) for action in actions} == {("a", None), (None, None)}
+
+
+def test_a_document_whose_old_place_cannot_be_cleared_is_tried_again(blog: Blog) -> None:
+    blog.db.execute(ROUTED)
+    blog.add()
+    id = blog.refresh(routing="a")
+    full = Failure(Reason.ES_429, "busy")
+    blog.sink.refuse = lambda action: full if action.body is None else None
+    blog.worker.run()
+    row = blog.queue.row(id)
+    assert (row.status, row.error_reason) == ("pending", "es_429")
 
 
 def test_large_documents_are_read_again_after_the_draw_and_keep_its_version(blog: Blog) -> None:

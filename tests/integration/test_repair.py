@@ -94,6 +94,26 @@ def test_a_delete_by_hand_is_repaired_above_its_tombstone(world: World) -> None:
     assert drift(world) == 0
 
 
+def test_an_edit_by_hand_repeated_many_times_is_repaired_at_elasticsearchs_version_or_above(world: World) -> None:
+    world.fill(2)
+    world.project()
+    for n in range(5):
+        world.es.index(index=world.index, id="article:1", document={"title": f"by hand {n}"})
+    top = world.version("article:1")
+    fixed(world)
+    found = world.version("article:1")
+    assert top is not None
+    assert found is not None
+    assert found > top if world.view else found == top
+    assert drift(world) == 0
+    for n in range(6):
+        world.put("1", f"later {n}")
+        world.project()
+    last = world.source("article:1")
+    assert last is not None
+    assert last["title"] == "later 5", "later changes must pass above the fixed version"
+
+
 def test_what_has_come_right_since_the_plan_is_left_alone(world: World) -> None:
     world.fill(5)
     world.project()
@@ -163,6 +183,38 @@ def test_a_document_whose_event_failed_is_left_to_a_replay(viewed: World) -> Non
     planned = plan(world)
     assert planned.findings == []
     assert planned.failed == 1
+
+
+def test_a_missing_routed_document_goes_back_to_its_shard(
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
+) -> None:
+    es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
+    world = World(queue, es, elastic_url, absent_index, view=False)
+    for n in range(6):
+        world.put(str(n), routing=f"r{n}")
+    world.project()
+    es.delete(index=absent_index, id="article:3", routing="r3")
+    es.index(index=absent_index, id="article:4", routing="r4", document={"title": "by hand"})
+    fixed(world)
+    assert es.get(index=absent_index, id="article:3", routing="r3")["_source"]["title"] == "x"
+    assert es.get(index=absent_index, id="article:4", routing="r4")["_source"]["title"] == "x"
+    assert drift(world) == 0
+
+
+def test_the_older_of_two_routings_goes_and_the_entity_stays(
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
+) -> None:
+    es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
+    world = World(queue, es, elastic_url, absent_index, view=False)
+    world.put("1", routing="here")
+    world.put("1", "newer", routing="here")
+    world.project()
+    there = next(r for r in "abcdefgh" if not es.exists(index=absent_index, id="article:1", routing=r))
+    es.index(index=absent_index, id="article:1", routing=there, document={}, version=1, version_type="external")
+    fixed(world)
+    assert not es.exists(index=absent_index, id="article:1", routing=there)
+    assert es.get(index=absent_index, id="article:1", routing="here")["_source"]["title"] == "newer"
+    assert drift(world) == 0
 
 
 def test_what_the_view_keeps_is_repaired_by_refreshes_and_by_deletes_that_are_looked_up(

@@ -72,6 +72,17 @@ def test_who_has_met_the_new_primary_is_given_no_connection_to_the_old_one(
     assert eventually(lambda: found if (found := _port_if_any(pool)) else None, what="a connection") == new.port
 
 
+def test_a_connection_that_was_made_before_is_given_to_nobody_either(
+    primaries: tuple[EmbeddedPostgres, EmbeddedPostgres], pool: Database
+) -> None:
+    """Nobody fenced the old primary, so its sessions live on."""
+    old, new = primaries
+    assert eventually(lambda: port(pool)) == old.port
+    with connect(new.url) as connection:
+        meet(connection)
+    assert eventually(lambda: _port_if_any(pool), what="a connection") == new.port
+
+
 def _port_if_any(pool: Database) -> int | None:
     try:
         return port(pool)

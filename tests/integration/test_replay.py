@@ -128,6 +128,30 @@ def test_a_request_that_is_sent_again_with_its_client_id_does_nothing_twice(
         desk.create(asked(client_id="c-1", reason="something else"))
 
 
+def test_a_lost_reply_to_the_commit_is_found_again_by_its_client_id(
+    connection: Connection, pool: Database, desk: ReplayDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from outbox.errors import DatabaseDown
+
+    events(connection, 2)
+    create = desk.store.create
+    tries = []
+
+    def loses_the_reply(*args: object, **more: object) -> int | None:
+        total = create(*args, **more)  # type: ignore[arg-type]
+        tries.append(total)
+        if len(tries) == 1:
+            raise DatabaseDown("server closed the connection unexpectedly")
+        return total
+
+    monkeypatch.setattr(desk.store, "create", loses_the_reply)
+    created = desk.create(asked())
+    assert tries == [2, None]
+    assert created.lease is not None
+    assert desk.dispatch(created).replayed == 2
+    assert len(desk.page().replays) == 1
+
+
 def test_two_replays_of_the_same_thousand_rows_move_each_once(connection: Connection, pool: Database) -> None:
     events(connection, 1_000)
     created = [replay_desk(pool, who).create(asked(limit=1_000, actor=Actor(who, Source.CLI))) for who in "ab"]
@@ -171,6 +195,20 @@ def test_following_counts_ends_and_settles_with_a_summary(connection: Connection
     assert [row["outcome"] for row in desk.show(batch.id).items] == ["failed"]
 
 
+def test_rows_that_are_pruned_discarded_or_replayed_once_more_are_counted_for_what_they_were(
+    connection: Connection, desk: ReplayDesk
+) -> None:
+    ids = events(connection, 3)
+    batch = desk.dispatch(desk.create(asked()))
+    connection.execute("delete from search_outbox_events where id = %s", [ids[0]])
+    connection.execute("update search_outbox_events set status = 'discarded' where id = %s", [ids[1]])
+    connection.execute("update search_outbox_events set status = 'failed' where id = %s", [ids[2]])
+    desk.replay_one(ids[2], BOB, "once more")
+    batch = desk.follow(batch.id)
+    assert batch.status is ReplayStatus.SETTLED
+    assert (batch.done, batch.failed_again, batch.discarded) == (1, 1, 1)
+
+
 def test_a_cancel_leaves_the_rest_failed_and_what_moved_moved(
     connection: Connection, pool: Database, desk: ReplayDesk
 ) -> None:
@@ -212,3 +250,17 @@ def test_only_who_holds_the_lease_moves_a_batch(connection: Connection, pool: Da
     assert (step.replayed, step.left) == (2, 0)
     assert steps.finish_dispatch(taken)
     assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 4}
+
+
+def test_an_error_that_is_no_outage_fails_the_batch_and_says_which(connection: Connection, desk: ReplayDesk) -> None:
+    from outbox.errors import OutboxError
+
+    events(connection, 1)
+    created = desk.create(asked())
+    connection.execute("alter table search_outbox_events add constraint no_more check (replay_count = 0) not valid")
+    with pytest.raises(OutboxError, match="CheckViolation"):
+        desk.dispatch(created)
+    batch = desk.get(created.batch.id)
+    assert batch.status is ReplayStatus.FAILED
+    assert "no_more" in (batch.reason or "")
+    assert statuses(connection) == {"failed": 1}

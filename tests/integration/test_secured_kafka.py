@@ -1,6 +1,7 @@
 """A real broker that asks for TLS and a login: what is wrong is said by its name."""
 
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -25,7 +26,8 @@ from outbox.embedded.process import free_port
 from outbox.errors import StreamDown
 from outbox.facts import StreamFault
 from outbox.kafka.findings import StreamExam
-from outbox.kafka.group_progress import KafkaOffsets
+from outbox.kafka.group_progress import ANSWER_SECONDS, KafkaOffsets
+from outbox.ports import Level
 from tests.fixtures.kafka import KafkaDesk
 from tests.fixtures.processes import ROOT
 from tests.fixtures.secured import Authority
@@ -212,3 +214,19 @@ def wrong(secured: Secured, authority: Authority, tmp_path: Path) -> dict[str, d
         "KAFKA_SASL_USERNAME": {"sasl_username": "somebody"},
         "KAFKA_CA_CERTS": {"ca_certs": Authority.made(tmp_path / "other", "another authority").certificate},
     }
+
+
+@pytest.mark.parametrize("named", ["KAFKA_SASL_PASSWORD", "KAFKA_SASL_USERNAME", "KAFKA_CA_CERTS"])
+def test_what_is_wrong_is_named_by_the_worker_and_by_doctor_without_a_secret(
+    secured: Secured, topic: str, authority: Authority, tmp_path: Path, named: str
+) -> None:
+    settings = secured.settings(topic, **wrong(secured, authority, tmp_path)[named])
+    with joined(settings, MemoryRecords(), MemorySink()) as member:
+        eventually(lambda: any(named in fact.error for fact in member.of(StreamFault)), what="its own words")
+        said = " ".join(fact.error for fact in member.of(StreamFault))
+    began = time.monotonic()
+    (finding,) = StreamExam(KafkaOffsets(settings), set, lambda: 0).examine()
+    assert finding.level is Level.BAD
+    assert named in finding.detail
+    assert PASSWORD not in said + finding.detail + finding.remedy
+    assert time.monotonic() - began < ANSWER_SECONDS  # it does not wait for a broker that has answered

@@ -7,11 +7,12 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 from psycopg import sql
 
-from outbox.store.pool import Database
+from outbox.store.pool import Database, connect
 from tests.fixtures.commands import call
 from tests.fixtures.joined import JoinedWorld
 from tests.fixtures.pgbouncer import Pgbouncer
@@ -96,6 +97,20 @@ def test_settings_of_roles_and_databases_change_no_document(world: TextualWorld,
             told = call("verify", "--json", "--rate", "0", env=world.environment(DATABASE_URL=address))
             assert told.code == 0, told.err + told.out
             assert json.loads(told.out)["drift"] == 0
+
+
+def test_no_variable_of_libpq_changes_a_session_of_ours(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a library in someone's process, whose environment stays as it is."""
+    queue.connection.execute("create schema elsewhere; create schema mine")
+    for name in ("PGCLIENTENCODING", "PGOPTIONS"):
+        monkeypatch.setenv(name, SHELL[name])
+    ours = {"search_path": '"$user", public', "client_encoding": "UTF8", "intervalstyle": "postgres"}
+    with connect(queue.url) as connection:
+        for name, value in ours.items():
+            assert connection.execute("select current_setting(%s)", [name]).fetchone() == (value,)
+    given = psycopg.conninfo.make_conninfo(queue.url, options="-c search_path=mine")
+    with connect(given) as connection:
+        assert connection.execute("show search_path").fetchone() == ("mine",)
 
 
 def test_a_statement_runs_read_committed_and_commits_by_itself(queue: EventTable) -> None:

@@ -6,7 +6,7 @@ import pytest
 from outbox.errors import DatabaseDown
 from outbox.facts import LeaseLost
 from outbox.policy.outcome import Code, DeadReason, Failure, Reason
-from outbox.policy.settle import DONE, Failed, Released, RetryLater, Settlement
+from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable, alive
 from tests.fixtures.sinks import MemorySink
@@ -49,6 +49,33 @@ def test_done_clears_the_last_failure_and_keeps_attempts_time_and_token(queue: E
     assert (row.status, row.attempts, row.failed_at, row.next_retry_at) == ("done", 2, None, None)
     assert (row.error_reason, row.error_code, row.error, row.error_fingerprint, row.dead_reason) == (None,) * 5
     assert None not in (row.processed_at, row.last_attempt_at, row.lease_token)
+
+
+@pytest.mark.parametrize("op", ["upsert", "delete", "refresh"])
+def test_done_is_the_same_alone_beside_other_verdicts_and_with_a_verdict_of_its_own(
+    queue: EventTable, op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`settle_done`; `settle` for a row that is in no verdict; `settle` for one in a verdict."""
+    rows = []
+    for beside, told in ((False, False), (True, False), (True, True)):
+        id = queue.produce(op=op)
+        if beside:
+            queue.produce()
+        store = queue.store()
+        claimed = queue.claim(store)
+        verdicts = [(event.id, DONE if event.id == id else Released("not_sent")) for event in claimed.events]
+        with monkeypatch.context() as patch:
+            if told:  # another `Done` than the one that is known by identity
+                patch.setattr("outbox.store.events._is_plain", lambda _: False)
+                verdicts = [(id, Done() if settlement is DONE else settlement) for id, settlement in verdicts]
+            store.settle(claimed.token, verdicts, drawn=77)
+        columns = "to_jsonb(e) - array['id', 'seq', 'entity_id', 'event_version', 'lease_token']"
+        text = f"select {columns} from search_outbox_events e where id = %s"
+        found = queue.value(text, id).items()
+        rows.append({name: "set" if name.endswith("_at") and value else value for name, value in found})
+        queue.connection.execute("delete from search_outbox_events")
+    assert rows[0]["status"] == "done"
+    assert rows[1:] == rows[:1] * 2
 
 
 def test_attempts_whose_cause_was_the_item_are_kept_and_those_of_an_outage_are_not(queue: EventTable) -> None:

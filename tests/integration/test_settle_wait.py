@@ -1,5 +1,7 @@
 """`Outbox.wait`, its twin to await, and `?wait=` of the API: the answer comes when the event is settled."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -40,6 +42,43 @@ def test_it_returns_when_the_event_is_settled(queue: EventTable, database: str) 
         assert time.monotonic() - began < PATIENCE_SECONDS / 2
         later.join()
         assert outbox.wait(str(id)) == "done"
+
+
+# As a server that forks its workers after it has waited once. Each process closes what it opened, not its parent's.
+FORKED = """
+import os, sys
+from outbox import Outbox
+
+outbox = Outbox(sys.argv[1])
+outbox.wait(sys.argv[2], 5)
+outbox.failed_stats()
+children = []
+for _ in range(2):
+    if child := os.fork():
+        children.append(child)
+        continue
+    try:
+        for _ in range(50):
+            assert outbox.wait(sys.argv[2], 5) == "done"
+        assert outbox.failed_stats().total == 0
+        outbox.close()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
+for _ in range(50):
+    assert outbox.wait(sys.argv[2], 5) == "done"
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+assert outbox.wait(sys.argv[2], 5) == "done" and outbox.failed_stats().total == 0
+outbox.close()
+"""
+
+
+def test_a_forked_process_opens_a_connection_of_its_own(queue: EventTable, database: str) -> None:
+    id = queue.produce(status="done")
+    program = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, database, str(id)]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_SECONDS * 2, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 def was_read(outbox: Outbox) -> bool:

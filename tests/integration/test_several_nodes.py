@@ -17,7 +17,7 @@ from outbox.config import ElasticSettings
 from outbox.facts import Fact, NodeBack, NodeLeftOut
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction, Level, WriteReport
-from outbox.sink.client import Elastic, NoReply, connect
+from outbox.sink.client import Elastic, NoReply, Reply, connect
 from outbox.sink.elastic import MOST_EXCUSED, ElasticSink
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.proxy import proxy_to
@@ -174,6 +174,10 @@ def slow(released: threading.Event) -> Callable[[Request], bytes]:
     return reply
 
 
+def break_off(request: Request) -> bytes:
+    return node()(request) if request.path == "/" else b""
+
+
 def refusing(status: int, _: Request) -> bytes:
     return answer(status, b"{}", headers="")
 
@@ -234,6 +238,18 @@ def test_a_document_that_breaks_connections_takes_no_node_out() -> None:
         assert len(one.bulks) + len(two.bulks) == 2
 
 
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", ["node_not_connected_exception", "retry_on_primary_exception"])
+def test_a_document_whose_shard_moves_is_sent_once_more_with_the_whole_wait(kind: str, times: int) -> None:
+    replies = [leaving(kind)] * times
+    with scripted(lambda request: replies.pop() if replies else taken(request)) as server:
+        with elastic_at(server.url) as (elastic, _):
+            outcomes = write_one(elastic)
+        assert [isinstance(outcome, Failure) for outcome in outcomes] == [times == 2]
+        assert len(server.bulks) == 2
+        assert "timeout=800ms" in server.bulks[1].path  # of a deadline of one second
+
+
 def item(status: int, kind: str) -> bytes:
     error = {"type": kind, "reason": "told"}
     return answer(200, json.dumps({"errors": True, "items": [{"index": {"status": status, "error": error}}]}).encode())
@@ -264,6 +280,26 @@ def test_a_shard_or_master_that_is_missing_while_a_node_is_left_out_costs_no_att
             assert are_excused(write_one(elastic)) == [False]  # all nodes are there
         with elastic_at(up.url) as (elastic, _):
             assert are_excused(write_one(elastic)) == [False]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_node_that_goes_is_noticed_by_what_another_one_says(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of the two gets the request."""
+    monkeypatch.setattr("outbox.sink.client.secrets.randbelow", lambda _: first)
+    replies, gone = [AWAY["no primary"]], threading.Event()
+
+    def going(request: Request) -> bytes:
+        return b"" if gone.is_set() else node()(request)
+
+    with (
+        scripted(lambda request: replies.pop() if replies else taken(request), node()) as up,
+        scripted(going, going) as goes,
+        elastic_at(up.url, goes.url) as (elastic, _),
+    ):
+        assert isinstance(elastic.call("GET", "/things/_alias"), Reply)
+        gone.set()
+        assert are_excused(write_one(elastic)) == [True]
+        assert write_one(elastic) == [WRITTEN]
 
 
 def test_a_request_that_is_lost_at_the_last_node_is_not_excused() -> None:
@@ -354,6 +390,16 @@ def test_where_nobody_may_ask_for_the_cluster_the_targets_are_compared(
         found = [finding for finding in elastic.check_nodes() if finding.name == "nodes"]
         assert [finding.level for finding in found] == ([] if level is None else [level])
         assert all(said in finding.detail and finding.remedy for finding in found)
+
+
+def test_what_may_have_been_applied_is_sent_again_only_if_that_changes_nothing() -> None:
+    with two_nodes(break_off, node()) as (_, two, elastic, _):
+        read = [elastic.call("GET", "/things/_alias") for _ in range(2)]
+        assert [reply.status for reply in read if isinstance(reply, Reply)] == [200, 200]
+        before = len(two.requests)
+        swaps = [elastic.call("POST", "/_aliases", b"{}") for _ in range(2)]
+        assert sum(isinstance(reply, NoReply) for reply in swaps) == 1
+        assert [request.path for request in two.requests[before:]].count("/_aliases") == 1
 
 
 def test_a_read_that_no_node_answers_in_time_costs_no_attempt_while_one_is_left_out() -> None:

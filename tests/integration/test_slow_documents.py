@@ -8,12 +8,16 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from outbox.errors import DocumentsUnavailable
 from outbox.facts import SinkPaused
 from outbox.policy.backoff import Backoff
 from outbox.policy.document import BATCH_BYTES
+from outbox.policy.drift import Key
 from outbox.policy.settle import RetryPolicy
 from outbox.store.documents import ViewDocuments
+from outbox.store.events import Wanted
 from outbox.store.lookup_in_parts import LookupLimits
+from outbox.store.truth import PostgresTruth
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
@@ -140,3 +144,80 @@ def test_a_row_that_breaks_its_read_is_named_and_its_neighbours_are_done(
     assert sqlstate in articles.queue.row(broken).error
     assert "secret" not in articles.queue.row(broken).error
     assert {articles.state(id) for id in ids} == {("done", 1, None)}
+
+
+def test_a_comparison_reads_all_but_the_slow_documents_and_names_these(articles: Articles) -> None:
+    articles.fill(*["slow"] * 2, *["x"] * 4)
+    truth = PostgresTruth(articles.queue.pool(), "search_documents", limits=LIMITS)
+    for _ in range(2):  # searched for, then known: one of them in each lookup
+        found = truth.load([Key("article", str(n)) for n in range(1, 7)])
+        assert ["took over" in (each.failure or "") for each in found] == [True] * 2 + [False] * 4
+        assert all(each.text for each in found[2:])
+
+
+def test_a_view_that_is_replaced_by_one_with_other_ids_is_read_anew_at_once(articles: Articles) -> None:
+    articles.fill("x", "y")
+    articles.worker.run()
+    articles.replace_view("'a' || id", more=", 7::bigint as version")
+    asked = [articles.queue.produce(id, payload=None) for id in ("1", "2", "a1")]
+    articles.worker.run(2)
+    articles.worker.run()
+    assert {articles.state(id)[0] for id in asked} == {"done"}
+    assert articles.held() == {"a1": {"name": "x"}}
+    articles.replace_view("id")
+    back = articles.queue.produce("2", payload=None)
+    articles.worker.run()
+    assert articles.state(back)[0] == "done"
+    assert articles.held()["2"] == {"name": "y"}
+    articles.queue.connection.execute("create type word as enum ('x', 'y', 'z')")
+    articles.queue.connection.execute("create domain some_word as word")
+    for replaced, text in (("name::some_word", "x"), ("name", "x"), ("'w' || id", "w1")):
+        articles.replace_view(replaced)
+        if replaced == "name":
+            articles.queue.connection.execute("insert into article values (3, 'no word')")
+        event = articles.queue.produce(text, payload=None)
+        articles.worker.run()
+        assert articles.state(event)[0] == "done"
+        assert articles.held()[text] == {"name": "x"}
+        articles.sink.documents.clear()
+    assert not articles.worker.of(SinkPaused)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "told"),
+    [
+        ("decode('00', 'hex')", "entity_id is bytea; give it as text"),
+        ("timestamptz 'epoch'", "entity_id is timestamp with time zone; give it as text"),
+    ],
+)
+def test_a_view_that_gets_ids_which_name_no_documents_releases_its_events_and_says_so(
+    articles: Articles, replaced: str, told: str
+) -> None:
+    articles.fill("x")
+    articles.queue.produce("p", entity_type="note")
+    articles.worker.run()
+    articles.replace_view(replaced)
+    looked_up, payload = articles.fill("y", first=2)[0], articles.queue.produce("p", entity_type="note")
+    articles.worker.run()
+    row = articles.queue.row(looked_up)
+    assert (articles.state(looked_up), articles.state(payload)[0]) == (("pending", 0, "documents_unavailable"), "done")
+    assert told in row.error
+    with pytest.raises(DocumentsUnavailable):
+        articles.documents.load([Wanted(UUID(int=1), "article", "2")])
+
+
+def test_a_view_that_cannot_tell_which_types_it_has_releases_the_first_event_of_one(articles: Articles) -> None:
+    """A volatile function is run for every row that is asked for, whatever is asked of it. One with a payload: of any
+    other the view is the truth whatever rows it has."""
+    connection = articles.queue.connection
+    connection.execute("alter function computed volatile")
+    connection.execute("truncate search_outbox_entity_types")
+    articles.fill("state 22012")
+    connection.execute("delete from search_outbox_events")
+    id = articles.queue.produce("1")
+    articles.worker.run()
+    assert articles.state(id) == ("pending", 0, "documents_unavailable")
+    connection.execute("update article set name = 'x'")
+    articles.queue.make_due()
+    articles.worker.run()
+    assert articles.state(id)[0] == "failed", "the view has rows of its type"

@@ -108,6 +108,15 @@ def on_its_way(world: World, kafka: KafkaDesk, topic: str, monkeypatch: pytest.M
     return OnItsWay(world, kafka, topic, f"group-{uuid4().hex[:12]}", place)
 
 
+def test_what_waits_in_the_topic_is_no_drift_and_verify_says_that_nobody_reads_it(
+    on_its_way: OnItsWay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle_wait, "PATIENCE_SECONDS", 1.0)
+    found = on_its_way.verify()
+    assert (found.report.drift, found.report.unjudged, found.report.conclusive) == (0, 1, False)
+    assert "records of Kafka were not settled within 1 s" in found.sentence
+
+
 def test_verify_waits_for_workers_that_get_there(on_its_way: OnItsWay) -> None:
     later = threading.Timer(2.0, on_its_way.settle)
     later.start()

@@ -10,7 +10,7 @@ from outbox.errors import DatabaseDown, NotStored
 from outbox.kafka.events import StreamEvents
 from outbox.kafka.partitions import Partitions, Start
 from outbox.kafka.record import read
-from outbox.kafka.records import ForeignExceptions, PostgresRecords
+from outbox.kafka.records import ColumnsTooShort, ForeignExceptions, PostgresRecords
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import DeadReason, Failure, Reason
@@ -150,6 +150,16 @@ def test_a_delete_that_failed_first_and_is_done_after_a_rewind_is_known_to_the_g
     assert records.newer_deletes([late])[late.id].event_version == 6
 
 
+def test_a_table_that_keeps_its_columns_short_is_refused_with_the_statement_that_helps(
+    queue: EventTable, records: PostgresRecords
+) -> None:
+    queue.connection.execute("alter table search_outbox_events alter column op type varchar(20)")
+    with pytest.raises(ColumnsTooShort) as refused:
+        records.check()
+    queue.connection.execute(refused.value.detail.strip("`").encode())
+    records.check()
+
+
 def test_another_event_at_the_same_offset_is_not_lost(queue: EventTable, records: PostgresRecords) -> None:
     """The topic was made anew: its offsets begin at 0 again."""
     for _ in range(2):
@@ -186,6 +196,19 @@ def test_a_value_that_the_table_cannot_hold_is_stored_without_it_and_no_replay_t
     if name != "an encoded zero":
         assert found["1"].op.startswith(UNREADABLE)
         assert (found["1"].payload, found["1"].error_reason) == (None, "es_rejected_document")
+
+
+def test_an_id_that_its_column_cannot_hold_is_stored_all_the_same(queue: EventTable) -> None:
+    queue.connection.execute("drop index search_outbox_events_failed_id_idx, search_outbox_events_delete_hash_idx")
+    queue.connection.execute("alter table search_outbox_events alter column entity_id type uuid using entity_id::uuid")
+    records = PostgresRecords(queue.pool(), queue.store(), owner="w1", group="g")
+    good = str(uuid_of(77))
+    records.store([a_row(a_record(0, "no uuid"), FAILED), a_row(a_record(1, good, DELETE, version=9), DONE)])
+    assert queue.counts() == {"failed": 1, "done": 1}
+    late = [read(a_record(n, id, version=2), 0.0).event for n, id in ((5, good.upper()), (6, good))]
+    assert [delete.event_version for delete in records.newer_deletes(late).values()] == [9, 9]
+    mixed = [*late[1:], read(a_record(7, "no uuid", version=2), 0.0).event]
+    assert list(records.newer_deletes(mixed)) == [late[1].id]
 
 
 def events_of(*records: MadeRecord) -> list[Event]:
@@ -249,6 +272,17 @@ def test_records_read_again_after_a_death_store_each_exception_once(queue: Event
     stream.run()
     assert queue.counts() == {"failed": 30}
     assert len(stream.sink.documents) == 30
+
+
+def test_a_stored_retry_is_done_by_a_table_lane(queue: EventTable, stream: Stream) -> None:
+    stream.refuse("a", failure=BUSY)
+    stream.put("a")
+    stream.run()
+    stream.refuse()
+    queue.make_due()
+    stream.table().run()
+    assert queue.counts() == {"done": 1}
+    assert list(stream.sink.documents) == [("articles", "article:a")]
 
 
 def test_an_offset_waits_for_its_row_while_the_database_is_down(

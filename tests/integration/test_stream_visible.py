@@ -4,6 +4,7 @@ import re
 import threading
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -111,3 +112,14 @@ def test_a_refresh_whose_commit_nobody_sees_yet_waits_for_it(
     writer.join(60)
     member.run_until(committed={0: 1}, desk=kafka, group=f"visible-{topic}", topic=topic)
     assert es.exists(index=index, id="article:1").body
+
+
+def test_transactions_that_are_open_are_unseen_and_others_are_not(logged: EventTable) -> None:
+    records = PostgresRecords(logged.pool(), logged.store(), owner="w1", group="g")
+    with psycopg.connect(logged.url) as other:
+        row: Any = other.execute("select pg_current_xact_id()::text::bigint").fetchone()
+        (running,) = row
+        over = logged.value("select pg_current_xact_id()::text::bigint")
+        assert records.unseen([running, over, 1, 2**50]) == {running}
+        other.rollback()
+    assert records.unseen([running, over]) == set()

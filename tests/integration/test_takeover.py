@@ -9,7 +9,7 @@ import pytest
 from outbox.store.attach.attach import attach, detach
 from outbox.store.attach.installed import installed
 from outbox.store.attach.tables import CannotAttach
-from outbox.store.schema.migrate import finish, migrate
+from outbox.store.schema.migrate import back, finish, migrate
 
 TABLES = """
 create table authors (id int primary key, name text);
@@ -98,3 +98,24 @@ def test_a_function_of_another_role_is_not_taken_over(connection: Connection, da
         assert [each.attachment.table for each in installed(connection) if each.number] == ["public.comments"]
     finally:
         connection.execute("drop owned by takeover_stranger cascade; drop role takeover_stranger")
+
+
+def test_the_way_back_is_refused_while_queries_are_attached_or_fanouts_are_open(
+    older: Connection, database: str
+) -> None:
+    migrate(database)
+    finish(database, "search_documents")
+    *newer, undo = (step.partition("\n")[2] for step in back(16).split("-- Takes back ")[1:])
+    for step in newer:
+        older.execute(step.encode())
+    older.execute("update authors set name = 'z'")
+    with pytest.raises(psycopg.errors.RaiseException, match="attached by a query"):
+        older.execute(undo.encode())
+    older.execute("rollback")
+    detach(older, "authors")
+    with pytest.raises(psycopg.errors.RaiseException, match="fan-outs are open"):
+        older.execute(undo.encode())
+    older.execute("rollback")
+    older.execute("update search_outbox_events set status = 'done' where op = 'fanout'")
+    older.execute(undo.encode())
+    assert older.execute("select to_regclass('search_outbox_attachments') is null").fetchone() == (True,)

@@ -13,6 +13,7 @@ from outbox.app.entity_types import IndexedDocuments
 from outbox.ops.entity_types import HasDocuments, TypesDesk
 from outbox.policy.audit import Actor, Source
 from outbox.policy.entity_type import BY_VIEW, EntityType, KeptBy
+from outbox.reindex.backfill import RebuildUnderWay
 from outbox.reindex.scan import ElasticScan
 from outbox.store.acts import PostgresEventWriter
 from outbox.store.entity_types import PostgresEntityTypes
@@ -121,6 +122,17 @@ def test_a_batch_from_before_is_waited_for(moving: Moving) -> None:
     assert said == ["waiting for 1 batches from before"]
     assert moving.titles() == WANTED
     assert moving.queue.counts()["failed"] == 1, "it carries a payload, and its type is kept by the view now"
+
+
+def test_a_type_does_not_move_while_a_rebuild_is_not_over(moving: Moving) -> None:
+    moving.connection.execute(
+        "insert into search_outbox_rebuilds (target, old_index, new_index, mapping, options, started_by, reason)"
+        " values (%s, 'a-v1', 'a-v2', '{}', '{}', 'alice', 'why')",
+        [moving.index],
+    )
+    with pytest.raises(RebuildUnderWay):
+        moving.set(BY_VIEW)
+    assert moving.declared() == BY_PAYLOAD, "its producers go on"
 
 
 def test_from_the_view_to_payloads_only_without_documents(moving: Moving) -> None:

@@ -147,6 +147,46 @@ def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
     assert result.report.first[Kind.ORPHANED][0].routing == lost
 
 
+@pytest.mark.parametrize(
+    ("type_name", "make", "strange"),
+    [
+        ("bigint", "g", ["x", "99999999999999999999", "-", "007", "+7"]),
+        ("uuid", "md5(g::text)::uuid", ["x", "00000000-0000-4000-8000-00000", "C4CA4238A0B923820DCC509A6F75849B"]),
+        ('text collate "C"', "'é' || chr(33 + g % 90) || g", []),
+    ],
+    ids=["bigint", "uuid", "text"],
+)
+def test_every_entity_is_met_once_whatever_the_type_of_its_id(
+    queue: EventTable,
+    es: Elasticsearch,
+    elastic_url: str,
+    index: str,
+    monkeypatch: pytest.MonkeyPatch,
+    type_name: str,
+    make: str,
+    strange: list[str],
+) -> None:
+    """Ids are walked in the order of their own type: as text, 10 would come before 9 and pages would leave holes."""
+    monkeypatch.setattr(World, "_prepare", lambda self: None)
+    queue.connection.execute(
+        f"create table things (id {type_name} primary key);"
+        f"insert into things select ({make}) from generate_series(1, 1700) g;"
+        "create view search_documents as select 'thing'::text as entity_type, id as entity_id,"
+        " json_build_object('id', id) as document, 1::bigint as version from things;"
+        "insert into search_outbox_events (entity_type, entity_id, op)"
+        " select 'thing', id::text, 'upsert' from things".encode()
+    )
+    world = World(queue, es, elastic_url, index)
+    world.project()
+    for id in strange:
+        es.index(index=index, id=f"thing:{id}", document={})
+    es.delete(index=index, id=f"thing:{queue.value('select max(id::text) from things')}")
+    result = verified(world)
+    assert result.report.compared == 1700
+    assert result.report.counts[Kind.MISSING] == 1
+    assert found(result).get("orphaned", set()) == {f"thing:{id}" for id in strange}
+
+
 def test_large_documents_are_compared_one_at_a_time(with_view: World) -> None:
     world = with_view
     world.put("1", "x" * 200_000)
@@ -155,6 +195,19 @@ def test_large_documents_are_compared_one_at_a_time(with_view: World) -> None:
     assert found(verified(world)) == {}
     world.es.index(index=world.index, id="article:1", document={"title": "x" * 199_999, "n": 1})
     assert found(verified(world)) == {"different": {"article:1"}}
+
+
+def test_one_type_alone_is_compared_and_other_documents_left_out(
+    queue: EventTable, es: Elasticsearch, elastic_url: str, index: str
+) -> None:
+    world = World(queue, es, elastic_url, index, view=False)
+    world.fill(4)
+    queue.produce("1", entity_type="comment", payload='{"c": 1}')
+    world.project()
+    for id in ("article:1", "comment:1"):
+        es.delete(index=index, id=id)
+    assert found(verified(world, entity_type="comment")) == {"missing": {"comment:1"}}
+    assert found(verified(world)) == {"missing": {"article:1", "comment:1"}}
 
 
 def test_types_that_the_view_lacks_are_read_from_events_where_the_index_is(with_view: World) -> None:
@@ -171,6 +224,19 @@ def test_types_that_the_view_lacks_are_read_from_events_where_the_index_is(with_
     assert found(verified(world)) == {}
     world.es.delete(index=world.index, id="comment:1")
     assert found(verified(world)) == {"missing": {"comment:1"}}
+
+
+def test_an_index_without_sources_is_compared_by_versions(with_view: World, absent_index: str) -> None:
+    world = with_view
+    world.fill(3)
+    world.project()
+    world.es.indices.create(index=absent_index, mappings={"_source": {"enabled": False}})
+    for n in range(1, 4):
+        version = world.version(f"article:{n}")
+        world.es.index(index=absent_index, id=f"article:{n}", document={}, version=version, version_type="external_gte")
+    result = verified(world, index=absent_index)
+    assert found(result) == {}
+    assert result.report.without_source == 3
 
 
 # Bad input
@@ -203,6 +269,17 @@ def test_a_sample_of_an_index_that_lost_half_finds_missing_documents(with_view: 
     world.es.indices.refresh(index=world.index)
     delete_matching(world.es, world.index, {"range": {"n": {"gt": 150}}})
     assert verified(world, sample=100).report.counts[Kind.MISSING] > 0
+
+
+def test_a_comparison_that_was_killed_is_not_under_way_for_ever(with_view: World) -> None:
+    world = with_view
+    verified(world)
+    world.connection.execute(
+        "update search_outbox_verifications"
+        " set status = 'running', finished_at = null, updated_at = now() - interval '2 minutes'"
+    )
+    last = world.reindexing().verify.log.lately(20)[0]
+    assert (last["status"], last["error"]) == ("failed", "it ended without a word")
 
 
 def test_what_compared_a_part_or_elsewhere_is_not_the_metrics_result(with_view: World, absent_index: str) -> None:

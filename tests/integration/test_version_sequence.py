@@ -95,6 +95,28 @@ def test_no_number_is_handed_out_twice_over_crashes_of_postgresql(crashing: Embe
     assert len(drawers.numbers) == len(set(drawers.numbers))
 
 
+def test_a_draw_that_follows_a_number_logged_by_someone_else_is_durable(crashing: EmbeddedPostgres) -> None:
+    """PostgreSQL logs 32 numbers ahead. Who takes one of those writes nothing to the log, and so waits for nothing."""
+    database = Database(crashing.url, size=1, timeout_seconds=1.0)
+    database.open()
+    documents = ViewDocuments(database, "search_documents", batch_bytes=1)
+    drawn = []
+    for _ in range(CRASHES):
+        with crash(crashing) as writer:
+            writer.execute(TAKE)
+            drawn.append(documents.draw())
+        drawn.append(eventually(lambda: attempt(documents), what="a draw"))
+    database.close()
+    assert drawn == sorted(set(drawn))
+
+
+def attempt(documents: ViewDocuments) -> int | None:
+    try:
+        return documents.draw()
+    except OutboxError:
+        return None
+
+
 def test_a_sequence_that_could_hand_out_numbers_out_of_order_is_refused(
     connection: psycopg.Connection, examine: Examine, start_daemon: StartProcess
 ) -> None:

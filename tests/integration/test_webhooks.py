@@ -177,6 +177,21 @@ def test_one_deadline_covers_lookup_every_address_and_the_whole_reply(
     assert took < 3, "each of these went on for four seconds and more"
 
 
+def test_lookups_that_hang_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread is left behind by each: a resolver that never answers must not fill the process with them."""
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(PATIENCE_SECONDS) and [])
+    try:
+        for _ in range(6):
+            assert "no reply within" in post("http://hooks.internal/", {}, b"{}", 0.05, ["hooks.internal"]).error
+        assert sum(thread.name == "webhook-lookup" for thread in threading.enumerate()) <= 4
+    finally:
+        over.set()
+    for thread in threading.enumerate():
+        if thread.name == "webhook-lookup":
+            thread.join(PATIENCE_SECONDS)
+
+
 def test_410_disables_the_address_until_a_redelivery_succeeds(
     connection: psycopg.Connection, pool: Database, receive: Receive
 ) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -22,7 +22,8 @@ from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.processes import ROOT, clean_environment
 from tests.fixtures.queue import EventTable, alive
 from tests.fixtures.sinks import MemorySink
-from tests.fixtures.waiting import PATIENCE_SECONDS
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
+from tests.fixtures.wired import Wire
 
 
 def test_a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self(queue: EventTable) -> None:
@@ -40,6 +41,37 @@ def test_a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self(q
     assert queue.row(id).status == "processing"
     assert list(store.settle(later.token, [(id, DONE)]).lost) == []
     assert queue.row(id).status == "done"
+
+
+VIEW = """create view search_documents as
+          select 'note'::text as entity_type, '1'::text as entity_id, '{"title": "x"}'::json as document"""
+
+
+def test_a_batch_whose_session_was_ended_by_a_restart_is_projected_without_waiting_for_its_lease(
+    queue: EventTable, wire: Wire
+) -> None:
+    """Claims go by other sessions than lookups: after a restart of PostgreSQL these are new, and those dead."""
+    queue.connection.execute(VIEW.encode())
+    lane = wire().lanes[0]
+
+    def is_done(id: UUID) -> bool:
+        """A busy Elasticsearch may want another try."""
+        queue.make_due()
+        lane.step()
+        return bool(queue.row(id).status == "done")
+
+    first = queue.produce("1", "refresh", entity_type="note", payload=None)
+    eventually(lambda: is_done(first), what="the first one")
+    of_lookups = "from pg_stat_activity where datname = current_database() and application_name = 'outbox-documents'"
+    assert queue.value(f"select count(pg_terminate_backend(pid)) {of_lookups}") > 0
+    eventually(lambda: queue.value(f"select count(*) {of_lookups}") == 0, what="their end")
+    second = queue.produce("1", "refresh", entity_type="note", payload=None)
+    lane.step()
+    assert queue.row(second).status == "processing", "the lookup met the end of its session"
+    lane.step()
+    assert queue.row(second).status != "processing", "its lease lasts for a minute, and nobody reclaims here"
+    assert queue.row(second).attempts <= 1
+    eventually(lambda: is_done(second), what="the second one")
 
 
 class WatchingSink(MemorySink):
