@@ -106,6 +106,8 @@ def status(json: Json = False) -> None:
     """
     found = migrations.status(cli.settings().database.direct_dsn)
     cli.answer(found, lambda: cli.tables(found, str(found.schema)), json=json)
+    if any(not index.kept for index in found.slow_indexes):
+        cli.note("they slow every claim: run `outbox migrate --drop-slow-indexes`")
 
 
 @migrate.command()
