@@ -358,7 +358,7 @@ def _pictures(found: Any, heading: str = "") -> Iterator[RenderableType]:
     facts = {name: _told(name, value) for name, value in found.items() if not _is_inner(value)}
     yield made_table(("", ""), [(name, value) for name, value in facts.items() if value not in (None, "")])
     for name, value in found.items():
-        if value and name not in facts:
+        if name not in facts and (any(value.values()) if isinstance(value, dict) else value):
             yield from _pictures(value, f"\n{name}")
 
 
@@ -371,13 +371,15 @@ def _told(name: str, value: Any) -> Any:
     from outbox.ops.status import age, size
 
     with contextlib.suppress(TypeError, ValueError):
-        if name.endswith("_seconds"):
+        if name.endswith("seconds"):
             return age(float(value))
         if name.endswith("_bytes"):
             return size(int(value))
+        if name.endswith("_ms"):
+            return f"{int(value):,} ms"
         if name == "rate":
             return f"{float(value):,.1f}"
-        if name.endswith("_at") or name in ("at", "since", "until", "oldest", "newest"):
+        if name.endswith("_at") or name in ("at", "hour", "since", "until", "before", "oldest", "newest"):
             return shown(datetime.fromisoformat(value))
     return _cell(value)
 
@@ -385,7 +387,7 @@ def _told(name: str, value: Any) -> Any:
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
         return ", ".join(str(_cell(each)) for each in value)
-    return jsonlib.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+    return ", ".join(f"{name} {_cell(each)}" for name, each in value.items()) if isinstance(value, dict) else value
 
 
 def _plain(value: Any) -> Any:
