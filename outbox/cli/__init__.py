@@ -6,6 +6,7 @@ what was typed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import getpass
 import inspect
@@ -352,12 +353,12 @@ def _pictures(found: Any, heading: str = "") -> Iterator[RenderableType]:
         yield Text(visible(heading, keep="\n"), style="bold")
     if isinstance(found, list):
         columns = list(dict.fromkeys(name for row in found for name in row))
-        yield made_table(columns, [[_cell(row.get(name)) for name in columns] for row in found])
+        yield made_table(columns, [[_told(name, row.get(name)) for name in columns] for row in found])
         return
-    facts = {name: _cell(value) for name, value in found.items() if not _is_inner(value)}
+    facts = {name: _told(name, value) for name, value in found.items() if not _is_inner(value)}
     yield made_table(("", ""), [(name, value) for name, value in facts.items() if value not in (None, "")])
     for name, value in found.items():
-        if value and name not in facts:
+        if name not in facts and (any(value.values()) if isinstance(value, dict) else value):
             yield from _pictures(value, f"\n{name}")
 
 
@@ -365,10 +366,28 @@ def _is_inner(value: Any) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
 
 
+def _told(name: str, value: Any) -> Any:
+    """A number with its unit, a time to the second: nobody reads 13482.113 seconds at night."""
+    from outbox.ops.status import age, size
+
+    with contextlib.suppress(TypeError, ValueError):
+        if name.endswith("seconds"):
+            return age(float(value))
+        if name.endswith("_bytes"):
+            return size(int(value))
+        if name.endswith("_ms"):
+            return f"{int(value):,} ms"
+        if name == "rate":
+            return f"{float(value):,.1f}"
+        if name.endswith("_at") or name in ("at", "hour", "since", "until", "before", "oldest", "newest"):
+            return shown(datetime.fromisoformat(value))
+    return _cell(value)
+
+
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return jsonlib.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+        return ", ".join(str(_cell(each)) for each in value)
+    return ", ".join(f"{name} {_cell(each)}" for name, each in value.items()) if isinstance(value, dict) else value
 
 
 def _plain(value: Any) -> Any:
@@ -411,7 +430,7 @@ def listed(record: Mapping[str, Any], columns: Sequence[str], empty: str, *, jso
         as_json(record)
         return
     rows = _read(next(iter(record.values())))
-    table(columns, [[shown(_cell(row[name]))[:LONGEST_CELL] for name in columns] for row in rows], empty=empty)
+    table(columns, [[shown(_told(name, row[name]))[:LONGEST_CELL] for name in columns] for row in rows], empty=empty)
     for name, text in (("remark", "note: {}"), ("next", "more: --after {}")):
         if record.get(name):
             note(text.format(record[name]))

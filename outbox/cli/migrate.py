@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from outbox import cli
 from outbox.cli import Json, flag, option
 from outbox.daemon.startup import begin
 from outbox.facts import DatabaseLost, Fact
+from outbox.policy.schema import SchemaStatus
 from outbox.store.schema import migrate as migrations
 
 commands = typer.Typer()
@@ -105,7 +107,15 @@ def status(json: Json = False) -> None:
       outbox migrate status --json | jq .schema.state
     """
     found = migrations.status(cli.settings().database.direct_dsn)
-    cli.answer(found, lambda: cli.tables(found, str(found.schema)), json=json)
+    cli.answer(found, lambda: cli.tables(_shown(found), str(found.schema)), json=json)
+    if any(not index.kept for index in found.slow_indexes):
+        cli.note("they slow every claim: run `outbox migrate --drop-slow-indexes`")
+
+
+def _shown(found: SchemaStatus) -> dict[str, Any]:
+    """Without checksums: they are wider than a terminal."""
+    names = ("name", "mode", "applied_at", "applied_by", "duration_ms")
+    return {**asdict(found), "applied": [{name: getattr(each, name) for name in names} for each in found.applied]}
 
 
 @migrate.command()

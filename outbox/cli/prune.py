@@ -49,6 +49,8 @@ def prune(
             found = desk.prune.run(days, audit_days, who)
     events = asdict(found.events) if found.events else {"due": 0, "removed": 0}
     cli.answer({**events, "audit": found.audit}, json=json)
+    if found.events is None:
+        cli.note("finished events are kept: OUTBOX_RETENTION_DAYS is 0")
     if found.events and found.events.undecided:
         message = f"for {found.events.undecided:,} events there was no time to decide: `outbox migrate --by-entity`"
         raise PartlyDone(message)

@@ -203,7 +203,7 @@ def show(id: Id, json: Json = False) -> None:
     with cli.open_operations(cli.settings()) as desk:
         detail = desk.replays.show(inputs.uuid("id", id))
     record = batch_record(detail.batch) | {"items": [dict(row) for row in detail.items]}
-    cli.answer(record, json=json)
+    cli.answer(record, lambda: cli.tables(record, summary(detail.batch)), json=json)
 
 
 @replays.command()

@@ -94,6 +94,7 @@ def one_line(seen: QueueStatus) -> str:
 def _picture(seen: QueueStatus) -> RenderableType:
     record = {name: value for name, value in seen.as_json().items() if name != "sentence"}
     record["workers"] = [{name: each[name] for name in WORKER} for each in record["workers"]]
+    record["documents go stale, see `outbox doctor`; not attached"] = record.pop("unattached")
     return cli.picture(record, seen.sentence)
 
 
@@ -160,7 +161,7 @@ def stats(
     with cli.open_operations(cli.settings()) as desk:
         if groups:
             found = [asdict(each) for each in desk.failures.groups(asked)]
-            shown = [{name: each[name] for name in GROUP} for each in found]
+            shown = [{name: cli.shown(each[name])[: cli.LONGEST_CELL] for name in GROUP} for each in found]
             cli.answer({"groups": found}, lambda: cli.tables(shown), json=json)
             return
         reading = desk.stats.read(hours)

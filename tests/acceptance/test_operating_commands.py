@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -155,3 +156,51 @@ def test_a_receiver_that_hangs_holds_up_no_event(
     """Thirty deliveries of ten seconds each would be five minutes; the good events are done long before."""
     there = receive("hang")
     assert drained(connection, start_daemon, there.url, 4_000, lambda: there.got) > 4_000 / 60
+
+
+WHO = ("--by", "alice", "--reason", "why not")
+
+
+def test_one_event_is_discarded_and_asked_for_first(connection: psycopg.Connection, outbox: Outbox) -> None:
+    (failed,) = events(connection)
+    (done,) = events(connection, status="done", prefix="d")
+    refused(outbox("discard", str(failed), *WHO), 2, "--yes")
+    refused(outbox("discard", "nonsense", *WHO, "--yes"), 2, "not a uuid")
+    refused(outbox("discard", str(uuid4()), *WHO, "--yes"), 1, "Not found.")
+    refused(outbox("discard", str(done), *WHO, "--yes"), 1, "is done")
+    refused(outbox("discard", str(failed), "--by", "alice", "--reason", "", "--yes"), 2, "reason")
+    assert statuses(connection) == {"failed": 1, "done": 1}
+    called = outbox("discard", str(failed), *WHO, "--yes", "--json")
+    assert (called.code, called.json["entity_id"]) == (0, "e1")
+    assert statuses(connection) == {"discarded": 1, "done": 1}
+
+
+def test_a_flush_needs_the_right_number_and_a_second_name(connection: psycopg.Connection, outbox: Outbox) -> None:
+    events(connection, 4)
+    flush = ("flush", *WHO, "--fingerprint", "00ff00ff00ff00ff", "--yes")
+    refused(outbox(*flush, "--expect", "4", "--approved-by", "Alice"), 2, "approved_by")
+    refused(outbox(*flush, "--expect", "3", "--approved-by", "bob"), 1, "more than 3", "nothing was changed")
+    refused(outbox(*flush, "--expect", "0", "--approved-by", "bob"), 2, "expect")
+    assert statuses(connection) == {"failed": 4}
+    called = outbox(*flush, "--expect", "4", "--approved-by", "bob", "--json")
+    assert (called.code, called.json["count"]) == (0, 4)
+    assert audit_counts(connection) == {"EVENT_DISCARDED": 4, "FLUSH_SUMMARY": 1}
+
+
+def test_finished_events_are_pruned_by_age(connection: psycopg.Connection, outbox: Outbox) -> None:
+    connection.execute(VIEW)
+    events(connection, 5, status="done", age="10 days")
+    events(connection, 2, status="done", prefix="new")
+    connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
+    refused(outbox("prune", "--by", "alice", "--yes", OUTBOX_AUDIT_TTL_DAYS="0"), 2, "--older-than-days")
+    refused(outbox("prune", "--by", "alice", "--older-than-days", "5"), 2, "--yes")
+    assert outbox("prune", "--by", "alice", "--older-than-days", "5", "--dry-run", "--json").json["due"] == 5
+    called = outbox("prune", "--by", "alice", "--yes", "--json", OUTBOX_RETENTION_DAYS="5")
+    assert (called.code, called.json["removed"], called.json["kept"]) == (0, 5, 0)
+    assert statuses(connection) == {"done": 2}
+    assert audit_counts(connection) == {"PAUSED": 1, "EVENTS_PRUNE_SUMMARY": 1}
+    # As its timer runs it, where events are kept for ever. Whatever is set, the last seven days stay.
+    age_audit(connection)
+    called = outbox("prune", "--by", "outbox-prune.timer", "--yes", "--json", OUTBOX_AUDIT_TTL_DAYS="0.00000001")
+    assert (called.code, called.json["removed"], called.json["audit"]["removed"]) == (0, 0, 2)
+    assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -167,3 +168,47 @@ def test_a_dry_run_says_what_is_superseded_in_elasticsearch(
     away = outbox("replay", "--dry-run", ELASTIC_URL="http://127.0.0.1:1")
     assert away.code == 0
     assert "the search server does not answer" in away.out
+
+
+def test_a_batch_whose_rows_never_end_times_out_and_wait_exits_3(
+    connection: psycopg.Connection, outbox: Outbox
+) -> None:
+    events(connection, 2)
+    called = outbox("replay", *WHO, "--wait", "--json", OUTBOX_REPLAY_MAX_POLLS="1")
+    assert called.code == 3
+    assert (called.json["status"], called.json["reason"]) == ("timeout", "MAX_POLL_COUNT_REACHED:1")
+    assert called.json["still_open"] == 2
+    cancelled = outbox("replays", "cancel", called.json["id"], "--by", "bob", "--reason", "again")
+    refused(cancelled, 1, "is over: timeout")
+
+
+def test_many_rows_are_asked_for_and_nobody_to_ask_needs_yes(connection: psycopg.Connection, outbox: Outbox) -> None:
+    events(connection, 1_001)
+    refused(outbox("replay", *WHO, "--limit", "1001"), 2, "--yes", "1,001 events")
+    refused(outbox("replay", *WHO, "--all"), 2, "--yes")
+    assert statuses(connection) == {"failed": 1_001}
+    assert outbox("replay", *WHO, "--limit", "1000").code == 0
+    assert outbox("replay", *WHO, "--all", "--yes").code == 0
+    assert statuses(connection) == {"pending": 1_001}
+
+
+def test_bad_input_is_exit_2_and_changes_nothing(
+    connection: psycopg.Connection, outbox_here: Outbox, tmp_path: Path
+) -> None:
+    events(connection, 2)
+    before = rows(connection)
+    many = tmp_path / "ids"
+    many.write_text("\n".join(str(uuid4()) for _ in range(501)))
+    refused(outbox_here("replay", *WHO, "--id", str(uuid4())), 2, "No event is in a state")
+    refused(outbox_here("replay", *WHO, "--id", "not-a-uuid"), 2, "--id", "not a uuid")
+    refused(outbox_here("replay", *WHO, "--limit", "0"), 2, "limit")
+    refused(outbox_here("replay", *WHO, "--ids-file", str(many)), 2, "501 ids")
+    refused(outbox_here("replay", "--by", "alice"), 2, "--reason")
+    refused(outbox_here("replay", "--reason", "x"), 2, "--by")
+    refused(outbox_here("replay", "--by", "alice", "--reason", "x" * 10_240), 2, "reason", "1,000 at most")
+    refused(outbox_here("replay", *WHO, "--all", "--limit", "3"), 2, "--all")
+    refused(outbox_here("replay", *WHO, "--webhook", "https://evil.example/"), 2, "OUTBOX_WEBHOOK_ALLOWED_HOSTS")
+    refused(outbox_here("replays", "list", "--after", "forged"), 2, "cursor")
+    assert outbox_here("replays", "show", str(uuid4())).code == 1
+    assert rows(connection) == before
+    assert audit_counts(connection) == {}

@@ -8,6 +8,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.bustle import Shop, open_shop
+from tests.fixtures.commands import Outbox
 from tests.fixtures.processes import RunningProcess, StartProcess
 
 
@@ -84,3 +85,16 @@ def test_ctrl_c_leaves_a_cancelled_comparison_and_no_point_in_time(shop: Shop, s
     running.signal(signal.SIGINT)
     assert running.wait() == 130
     assert shop.value("select status from search_outbox_verifications order by id desc limit 1") == "cancelled"
+
+
+def test_wrong_wishes_and_servers_leave_by_their_codes(outbox_here: Outbox) -> None:
+    assert outbox_here("verify", "--sample", "0").code == 2
+    assert outbox_here("verify", "--rate", "-1").code == 2
+    no_view = outbox_here("verify")
+    assert (no_view.code, no_view.out) == (78, "")
+    assert "outbox migrate --by-entity" in no_view.err
+    assert outbox_here("verify", DATABASE_URL="postgresql://127.0.0.1:1/x").code == 75
+    assert outbox_here("migrate", "--by-entity").code == 0
+    assert outbox_here("verify", ELASTIC_URL="http://127.0.0.1:1").code == 75
+    assert outbox_here("verify", ELASTIC_INDEX="no-such-index").code == 78
+    assert outbox_here("verify").code == 0

@@ -165,3 +165,13 @@ def test_a_settlement_needs_no_row_of_its_own_when_its_row_would_say_what_done_s
     """A row without one is done (`settle` in events.sql); tests/integration/test_settle.py compares both."""
     own, done = (store_events._verdict(UUID(int=1), each) for each in (settlement, DONE))
     assert store_events._is_plain(settlement) == (own == done)
+
+
+MOST_BYTES = 2_000
+
+
+def test_one_id_under_two_routings_is_two_documents_and_under_one_it_is_one() -> None:
+    apart = [an_event(seq, entity_id="1", routing=routing) for seq, routing in ((1, "a"), (2, "b"))]
+    together = [an_event(seq, entity_id="1", routing="a") for seq in (1, 2)]
+    assert fast_path.from_payloads(sendable(apart), MOST_BYTES) is not None
+    assert fast_path.from_payloads(sendable(together), MOST_BYTES) is None

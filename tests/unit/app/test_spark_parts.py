@@ -12,6 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from outbox.app import part_process
+from outbox.errors import OutboxError
 from outbox.reindex.backfill import IndexLost
 from outbox.reindex.parallel import PartJob
 from outbox.reindex.parts import PartsProgress
@@ -99,3 +100,17 @@ def test_an_error_of_ours_in_an_executor_is_raised_here(spark: FakeSpark, monkey
     spark.master.assert_called_once_with("spark://there:7077")
     with pytest.raises(IndexLost, match="articles: 404"):
         made.tend(PartsProgress(parts=3, open=3))
+
+
+def test_spark_that_fails_again_and_again_ends_it(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = engine(monkeypatch, lambda: 1)
+    monkeypatch.setattr(spark, "parallelize", lambda *_: (_ for _ in ()).throw(RuntimeError("executors lost")))
+    made.start(JOB, TABLE)
+
+    def follow() -> None:
+        for _ in range(10):
+            ended(made)
+            made.tend(PartsProgress(parts=3, open=3))
+
+    with pytest.raises(OutboxError, match=r"three times in a row.*executors lost"):
+        follow()

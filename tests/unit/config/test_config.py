@@ -119,3 +119,34 @@ def test_settings_as_variables_give_the_same_settings_elsewhere(tmp_path: Path) 
     again = load_settings(made)
     compared = [each for name, each in VARIABLES.items() if name != "OUTBOX_WORKER_ID"]  # made at every start
     assert [again.value_of(each) for each in compared] == [settings.value_of(each) for each in compared]
+
+
+def test_an_empty_value_counts_as_unset() -> None:
+    assert load(OUTBOX_BATCH_SIZE="", OUTBOX_HTTP_PORT="  ").batch.size == 500
+
+
+def test_bulk_size_is_another_name_of_batch_size() -> None:
+    assert load(OUTBOX_BULK_SIZE="50").batch.size == 50
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("http://a:9200, http://b:9200/ ,http://c:9200", ("http://a:9200", "http://b:9200", "http://c:9200")),
+        ("http://[::1]:9200,http://[fe80::2]:9200", ("http://[::1]:9200", "http://[fe80::2]:9200")),
+        ("http://es:9200,http://es:9200/other", ("http://es:9200", "http://es:9200/other")),
+    ],
+)
+def test_several_nodes_are_a_list_of_addresses(given: str, read: tuple[str, ...]) -> None:
+    assert load(ELASTIC_URL=given).elastic.urls == read
+
+
+@pytest.mark.parametrize(
+    ("cloud_id", "url"),
+    [
+        (CLOUD_ID, "https://abc.found.example:9243"),
+        ("shop:Zm91bmQuZXhhbXBsZSRhYmM=", "https://abc.found.example:443"),  # found.example$abc
+    ],
+)
+def test_a_cloud_id_holds_an_address(cloud_id: str, url: str) -> None:
+    assert load(ELASTIC_CLOUD_ID=cloud_id).elastic.urls == (url,)

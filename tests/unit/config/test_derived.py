@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from outbox.config import Settings, load_settings
+from outbox.config.service import default_log_format
 from outbox.errors import ConfigurationError
 
 DSN = "postgresql://app:pw@db:5432/shop"
@@ -74,3 +76,31 @@ def test_the_console_needs_tokens_where_others_can_reach_it(
 def test_behind_a_proxy_the_console_needs_tokens_on_loopback_too() -> None:
     with pytest.raises(ConfigurationError, match="OUTBOX_CONSOLE_TRUSTED_PROXIES"):
         load(OUTBOX_CONSOLE_TRUSTED_PROXIES="127.0.0.1").check_console()
+
+
+@pytest.mark.parametrize(
+    ("lease", "heartbeat", "remark"),
+    [
+        ("60", 20.0, "a third"),
+        ("3", 1.0, "the shortest lease"),
+        ("3600", 1200.0, "a long one"),
+    ],
+)
+def test_the_heartbeat_is_a_third_of_the_lease(lease: str, heartbeat: float, remark: str) -> None:
+    assert load(OUTBOX_LEASE_SECONDS=lease).lease.heartbeat_seconds == pytest.approx(heartbeat), remark
+
+
+@pytest.mark.parametrize(("terminal", "expected"), [(True, "console"), (False, "json")])
+def test_logs_are_json_but_readable_on_a_terminal(
+    terminal: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    assert default_log_format() == expected
+    assert load().log.format == expected
+    assert load(OUTBOX_LOG_FORMAT="json").log.format == "json"
+
+
+def test_an_entity_type_goes_to_its_index_and_all_others_to_the_default() -> None:
+    elastic = load(ELASTIC_INDEX="rest", ELASTIC_INDEX_MAP='{"a": "first", "b": "rest"}').elastic
+    assert [elastic.index_for(kind) for kind in ("a", "b", "c")] == ["first", "rest", "rest"]
+    assert elastic.targets == ("rest", "first")

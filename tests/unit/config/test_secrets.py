@@ -10,6 +10,7 @@ import pytest
 
 from outbox.config import VARIABLES, load_settings
 from outbox.errors import ConfigurationError
+from outbox.policy.redact import redact_address, redact_dsn
 
 CANARY = "c4n4ry"
 GOOD = {
@@ -67,3 +68,43 @@ def test_config_print_shows_every_variable_with_its_source(tmp_path: Path) -> No
     assert shown["OUTBOX_BATCH_SIZE"] == {"value": 7, "source": "environment"}
     assert shown["OUTBOX_ENTITY_TYPES"] == {"value": ["a"], "source": "flag"}
     json.dumps(shown)
+
+
+@pytest.mark.parametrize("name", ["ELASTIC_API_KEY", "ELASTIC_PASSWORD", "DATABASE_URL", "OUTBOX_WEBHOOK_SECRET"])
+def test_the_content_of_a_wrong_secret_file_is_not_shown(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(f"{CANARY}\n{CANARY}")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({f"{name}_FILE": str(file)}, require_database=False)
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://db/shop", "postgresql://db/shop"),
+        ("postgresql://app:s@db:5432/shop", "postgresql://app:***@db:5432/shop"),
+        ("postgresql://app:s@cr:e/t@db/shop", "postgresql://app:***@db/shop"),
+        ("postgresql://app:s@a:1,b:2/shop", "postgresql://app:***@a:1,b:2/shop"),
+        ("postgresql://db/shop?password=s&user=app", "postgresql://db/shop?password=***&user=app"),
+        ("host=db password='it\\'s' user=app", "host=db password=*** user=app"),
+        ("host=db password=a\\ b&c user=app", "host=db password=*** user=app"),
+        ("cannot reach postgresql://a:s@db or http://b:s@es", "cannot reach postgresql://a:***@db or http://b:***@es"),
+    ],
+)
+def test_a_connection_string_is_shown_without_its_password(text: str, shown: str) -> None:
+    assert redact_dsn(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hooks.example", "https://hooks.example"),
+        ("https://hooks.example:8443/a/b", "https://hooks.example:8443/***"),
+        ("https://hooks.example/?token=s", "https://hooks.example/***"),
+        ("https://u:p@hooks.example/", "https://hooks.example"),
+        ("https://[broken", "***"),
+    ],
+)
+def test_a_webhook_address_is_shown_without_its_path(url: str, shown: str) -> None:
+    assert redact_address(url) == shown

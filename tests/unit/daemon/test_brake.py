@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.brake import MOST_FAILURES, WINDOW_SECONDS, Brake
+from outbox.daemon.brake import MOST_FAILURES, MOST_FINGERPRINTS, WINDOW_SECONDS, Brake
 from outbox.daemon.view_trust import LOOKUPS, Lookups
 from outbox.facts import BrakeOff, BrakeOn, Fact
 from outbox.policy.outcome import Failure, Reason
@@ -83,3 +83,19 @@ def test_more_than_half_of_fifty_lookups_of_a_minute_without_a_row_delete_nothin
     half.held.clock.passes(62.0)
     assert half.admits(10, 10)
     assert [type(fact) for fact in half.held.facts] == [BrakeOn, BrakeOff]
+
+
+def test_one_fingerprint_never_holds_up_another_and_is_announced_once() -> None:
+    held = BrakeBench()
+    assert held.admits("a", 1_000) == MOST_FAILURES == 50
+    assert held.admits("b")
+    assert held.facts == [BrakeOn("a", Reason.ES_REJECTED_DOCUMENT, "no")]
+
+
+def test_memory_is_bounded_and_never_by_forgetting_what_is_braked_now() -> None:
+    held = BrakeBench()
+    held.admits("flood", 51)
+    assert all(held.admits(str(number)) for number in range(2 * MOST_FINGERPRINTS))
+    assert len(held.brake._tracks) == MOST_FINGERPRINTS
+    held.clock.passes(1.0)
+    assert not held.admits("flood")

@@ -1,5 +1,6 @@
 """Taking a worker id: free or dead at once, silent after a wait, alive never."""
 
+import os
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -136,3 +137,14 @@ def test_one_that_falls_silent_or_is_known_dead_or_writes_to_the_same_index_does
     assert beside(other(start, "far", 0.5, "articles"))[1] == []
     monkeypatch.setattr(module, "pid_alive", lambda _: False)
     assert beside(other(start, socket.gethostname(), 0.5))[1] == []
+
+
+def test_the_same_process_twice_on_one_host_keeps_its_id_too() -> None:
+    start = uuid4()
+    with pytest.raises(WorkerIdTaken):
+        enter(*(holder(start, socket.gethostname(), os.getpid(), silent) for silent in (0.9, 0.1)))
+
+
+def test_a_stop_ends_the_wait() -> None:
+    with pytest.raises(WorkerIdTaken, match="stopped while waiting"):
+        enter(holder(uuid4(), "far", 7, 0.5), holder(uuid4(), "far", 7, 0.9), stopped=True)

@@ -85,3 +85,12 @@ def test_a_database_that_is_down_loses_no_lease_before_its_time(bench: Bench) ->
         bench.leases.beat()
         assert holding.remaining() == 30
     assert [type(fact) for fact in bench.facts] == [Beat, DatabaseLost, Beat]
+
+
+def test_a_lease_that_is_gone_is_marked_and_not_asked_for_again(bench: Bench) -> None:
+    bench.answer = False
+    with bench.leases.holding(a_batch()) as holding:
+        for _ in range(3):
+            bench.beat(10)
+        assert (holding.lost, bench.asked) == (True, 1)
+    assert {type(fact) for fact in bench.facts} == {Beat}, "the settle says it, with what it finds"

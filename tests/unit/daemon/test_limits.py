@@ -31,3 +31,14 @@ def test_it_halves_on_pressure_and_comes_back_by_ten_steps_of_good_batches_alone
         assert limit.items() == 250 + 25 * steps
         limit.report(GOOD)
     assert limit.items() == 500
+
+
+@given(st.integers(1, 10_000))
+def test_it_reaches_one_item_under_lasting_pressure_and_the_full_size_again_afterwards(largest: int) -> None:
+    limit = SharedLimit(largest, silent)
+    for _ in range(largest.bit_length()):
+        limit.report(PRESSED)
+    assert limit.items() == 1
+    for _ in range(2 * 20 + 1):
+        limit.report(GOOD)
+    assert limit.items() == largest or largest < 40

@@ -4,11 +4,12 @@ from math import inf
 from unittest import mock
 from uuid import uuid4
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.daemon.batch import TRUSTED_SECONDS, Batch, Bodies, Verdicts, known_since
-from outbox.daemon.claiming import Orders
+from outbox.daemon.claiming import Floor, Orders
 from outbox.daemon.lease import Holding
 from outbox.policy.event import Event
 from outbox.ports import Claimed, ClaimOrder
@@ -70,3 +71,53 @@ def test_so_is_what_is_older_than_half_of_what_elasticsearch_remembers_by_defaul
     clock.passes(waited)
     age = clock() - (claimed_at - max(ages))
     assert batch.too_old(drawn=False) == (age > TRUSTED_SECONDS)
+
+
+def test_the_claim_from_nothing_comes_less_often_while_it_is_slow() -> None:
+    floor = Floor(value=100)
+    for _ in range(5):
+        floor.advance(0, [100], 0.06)
+    assert floor.interval == 10.0
+    floor.advance(0, [100], 0.01)
+    assert floor.interval == 2.0
+
+
+def test_retries_take_half_of_a_batch_while_fresh_rows_wait_and_all_of_it_when_none_do() -> None:
+    orders = Orders(Time(), 10)
+    first = orders.fresh(10)
+    assert first.retry_limit == 5
+    answer(orders, first, 1)
+    assert orders.fresh(10).retry_limit == 10
+    answer(orders, orders.fresh(10), *range(10))
+    assert orders.fresh(10).retry_limit == 5
+    assert orders.fresh(1).retry_limit == 1
+
+
+@pytest.mark.parametrize(("most", "asked"), [(500, [(1, 50), (2, 5), (3, 1)]), (3, [(1, 3), (2, 3), (3, 1)])])
+def test_suspects_are_asked_for_fifty_five_and_one_at_a_time_and_never_more_than_the_setting(
+    most: int, asked: list[tuple[int, int]]
+) -> None:
+    assert [(order.suspects, order.limit) for order in Orders(Time(), most).suspects()] == asked
+
+
+def test_a_process_asks_for_suspects_once_per_second_until_it_finds_some() -> None:
+    clock = Time()
+    orders = Orders(clock, 500)
+    found = orders.suspects()[0]
+    assert orders.suspects() == []
+    clock.passes(1)
+    assert orders.suspects()
+    answer(orders, found, 1)
+    assert orders.suspects(), "there may be more"
+
+
+def test_a_check_without_a_newer_delete_makes_it_young_again_unless_it_was_tried_before() -> None:
+    clock = Time()
+    for values, trusted in (({"age_seconds": 60.0}, True), ({"attempts": 2}, False)):
+        events = [an_event(1, **values)]
+        batch = a_batch(events, clock, known_since(events, clock()))
+        assert batch.too_old(drawn=False)
+        batch.checked(clock())
+        assert batch.too_old(drawn=False) is not trusted
+        clock.passes(TRUSTED_SECONDS + 1)
+        assert batch.too_old(drawn=False)

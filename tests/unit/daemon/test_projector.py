@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from outbox import fast_path
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
+from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
+from outbox.policy.settle import RetryPolicy
 from outbox.ports import BulkAction, Document, Named, NewerDelete, WriteReport
 from tests.fakes import FakeRow, MemoryEvents, MemoryQueue
 from tests.fixtures.events import BODY
@@ -348,3 +350,71 @@ def test_a_batch_of_lookups_fares_as_one_that_is_checked_event_by_event(
     at_once = lookups(shapes, answers, **flags)
     with mock.patch.object(fast_path, "is_lookup", return_value=False):
         assert at_once == lookups(shapes, answers, **flags)
+
+
+@pytest.mark.parametrize(
+    ("portion_bytes", "sizes", "sent"),
+    [(10_000, [2_800] * 10, [3, 3, 3, 1]), (100_000, [10, 300_000, 20], [1, 1, 1])],
+    ids=["as many as fit", "a larger one alone"],
+)
+def test_bodies_go_out_in_portions_that_fit(
+    memory: Memory, portion_bytes: int, sizes: list[int], sent: list[int]
+) -> None:
+    memory.worker.projector.portion_bytes = portion_bytes
+    for number, size in enumerate(sizes):
+        memory.produce(str(number), payload=b'{"t":"' + b"x" * size + b'"}')
+    memory.run()
+    assert [len(request) for request in memory.sink.sent] == sent
+    assert memory.worker.last.done == len(sizes)
+
+
+def test_nothing_is_sent_with_less_than_a_second_and_a_half_of_lease_left() -> None:
+    memory = Memory()
+    id = memory.produce(age_seconds=60)  # so it asks for newer deletes before it sends
+    claimed = memory.worker.claim()
+    prepare = memory.worker.projector.store.newer_deletes
+
+    def slow(token: UUID, ids: Sequence[UUID]) -> object:
+        memory.worker.clock.passes(58.6)
+        return prepare(token, ids)
+
+    memory.events.newer_deletes = slow  # type: ignore[assignment, method-assign]
+    memory.worker.projector.project(claimed, 0)
+    assert memory.sink.sent == []
+    assert (memory.row(id).status, memory.row(id).attempts) == ("pending", 0)
+
+
+def test_a_settle_is_repeated_while_the_database_is_down_and_its_lost_reply_loses_nothing(memory: Memory) -> None:
+    id = memory.produce()
+    memory.events.lost_replies, memory.events.lost_reply = 2, DatabaseDown("no reply")
+    memory.run()
+    assert memory.status(id) == ["done"]
+    assert memory.worker.of(LeaseLost) == []
+    assert memory.worker.last.done == 1
+
+
+def test_a_row_that_has_used_up_its_attempts_fails_without_the_brake() -> None:
+    memory = Memory(retry=RetryPolicy(1, Backoff(1.0, 300.0)))
+    for number in range(80):
+        memory.produce(str(number))
+    memory.sink.refuse = lambda _: BUSY
+    memory.run()
+    assert memory.worker.last.failed == 80
+
+
+def test_a_version_that_no_event_of_the_batch_knows_is_kept_for_a_check(memory: Memory) -> None:
+    memory.produce("a", event_version=5)
+    memory.sink.documents[("articles", "article:a")] = (99, b"{}")
+    memory.run()
+    assert [(event.entity_id, current) for event, current in memory.worker.projector.higher.ahead] == [("a", 99)]
+
+
+def test_a_plain_batch_that_grew_late_on_its_way_is_checked_for_newer_deletes() -> None:
+    """Half a minute between the claim and the answer: a newer delete may have been done, and forgotten, meanwhile."""
+    memory = Memory()
+    memory.produce("1")
+    asked: list[object] = []
+    memory.sink.before = lambda: memory.worker.clock.passes(31)
+    memory.events.newer_deletes = lambda *named: asked.append(named) or {}  # type: ignore
+    memory.run()
+    assert len(asked) == 1

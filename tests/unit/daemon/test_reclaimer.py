@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from outbox.daemon.reclaimer import Reclaimer
+from outbox.daemon.reclaimer import SWEEP_SECONDS, Reclaimer
 from outbox.errors import DatabaseDown
-from outbox.facts import DatabaseLost, Fact
+from outbox.facts import DatabaseLost, Fact, Reclaimed
 from outbox.ports import Reclaim, Sweep
 from tests.fixtures.events import Time
 
@@ -96,3 +96,34 @@ def test_an_outage_that_the_reclaimer_met_starts_the_count_again() -> None:
     reclaimer.pass_once()
     assert not reclaimer.is_dead(a_lease(silent=True))
     assert [type(fact) for fact in facts if isinstance(fact, DatabaseLost)] == [DatabaseLost]
+
+
+def test_so_does_one_that_only_another_loop_met_between_two_passes() -> None:
+    reclaimer, _, clock = a_reclaimer()
+    reclaimer.pass_once()
+    clock.passes(100)
+    reclaimer.handle(DatabaseLost("lane-0", "away"))
+    reclaimer.pass_once()
+    assert not reclaimer.is_dead(a_lease(silent=True))
+    clock.passes(31)
+    assert reclaimer.is_dead(a_lease(silent=True))
+
+
+def test_a_pass_takes_steps_until_nothing_is_left_and_says_it_once() -> None:
+    reclaimer, facts, _ = a_reclaimer(Store(Reclaim(500, 500, 0), Reclaim(500, 0, 0), Reclaim(7, 7, 1)))
+    reclaimer.pass_once()
+    assert [fact for fact in facts if isinstance(fact, Reclaimed)] == [Reclaimed(1_007, 507, 1)]
+
+
+def test_stray_rows_are_swept_at_the_start_and_every_ten_minutes() -> None:
+    store = Store()
+    reclaimer, facts, clock = a_reclaimer(store)
+    store.stray = 3
+    for _ in range(3):
+        reclaimer.pass_once()
+        clock.passes(5)
+    assert store.sweeps == 1
+    assert [fact for fact in facts if isinstance(fact, Reclaimed)] == [Reclaimed(3, 0, 0)]
+    clock.passes(SWEEP_SECONDS)
+    reclaimer.pass_once()
+    assert store.sweeps == 2

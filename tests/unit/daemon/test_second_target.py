@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from outbox.errors import DatabaseDown, NothingSent
-from outbox.facts import Fact
-from outbox.policy.outcome import WRITTEN, Failure, Outcome, Reason, Stale
+from outbox.facts import Fact, Warned
+from outbox.policy.backoff import Backoff
+from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
+from outbox.policy.settle import RetryLater, RetryPolicy, settle
 from outbox.ports import BulkAction, Mirroring, Refusal, WriteReport
-from outbox.reindex.second_target import PATIENCE_SECONDS, STALE_SECONDS, SecondTarget, StreamTarget
-from tests.fixtures.events import Time
+from outbox.reindex.second_target import MOST_REFUSALS, PATIENCE_SECONDS, STALE_SECONDS, SecondTarget, StreamTarget
+from tests.fixtures.events import Time, an_event
 from tests.fixtures.sinks import MemorySink
 
 OLD, NEW = "articles", "articles-v2"
@@ -190,3 +192,70 @@ def test_a_change_is_confirmed_only_when_a_streams_older_requests_are_over(
     assert bench.rebuilds.confirmed == []
     bench.second.tend()
     assert bench.rebuilds.confirmed == [9]
+
+
+REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "400 no", Code.PAYLOAD_INVALID)
+
+
+def test_a_write_to_the_target_goes_to_both_and_others_to_one(bench: Bench) -> None:
+    bench.mirror()
+    assert bench.rebuilds.confirmed == [7]
+    assert bench.write() is WRITTEN
+    bench.write(index="comments")
+    assert set(bench.sink.documents) == {(OLD, "article:1"), (NEW, "article:1"), ("comments", "article:1")}
+
+
+def test_what_only_the_new_mapping_refuses_is_noted_and_done(bench: Bench) -> None:
+    bench.mirror()
+    bench.refuse_in(NEW, REFUSED)
+    for version in range(1, MOST_REFUSALS + 50):
+        assert bench.write(version) is WRITTEN
+    bench.second.tend()
+    assert bench.rebuilds.refused_count == MOST_REFUSALS + 49
+    assert len(bench.rebuilds.refusals) == MOST_REFUSALS
+    assert bench.rebuilds.refusals[0] == Refusal(NEW, "article:1", "400 no")
+    bench.second.tend()
+    assert bench.rebuilds.refused_count == MOST_REFUSALS + 49, "reported once"
+
+
+@pytest.mark.parametrize("failure", [GONE, Failure(Reason.ES_BLOCKED, "403 blocked"), Failure(Reason.ES_AUTH, "403")])
+def test_a_second_index_that_is_gone_or_blocked_ends_the_rebuild_and_production_goes_on(
+    bench: Bench, failure: Failure
+) -> None:
+    bench.mirror()
+    bench.refuse_in(NEW, failure)
+    assert bench.write() is WRITTEN
+    assert len(bench.rebuilds.given_up) == 1
+    assert NEW in bench.rebuilds.given_up[0]
+    assert [fact.event for fact in bench.facts if isinstance(fact, Warned)] == ["rebuild.broken"]
+    bench.sink.refuse = lambda _: None
+    bench.write(2)
+    assert not bench.has(NEW), "nothing more is mirrored"
+    assert bench.rebuilds.confirmed == [7, 8]
+
+
+def test_no_event_fails_by_a_second_index_however_often_it_was_tried() -> None:
+    retry = RetryPolicy(3, Backoff(1.0, 300.0))
+    tried = an_event(attempts=9)
+    from dataclasses import replace
+
+    assert isinstance(settle(tried, replace(BUSY, second=True), retry, lambda: 0.5), RetryLater)
+    assert not isinstance(settle(tried, BUSY, retry, lambda: 0.5), RetryLater)
+
+
+def test_knowledge_that_grew_stale_is_asked_for_before_anything_is_sent(bench: Bench) -> None:
+    bench.second.tend()
+    bench.rebuilds.now = Mirroring(1, 3, OLD, (NEW,))
+    bench.write()
+    assert not bench.has(NEW), "within its time the last answer stands"
+    bench.clock.passes(STALE_SECONDS + 0.1)
+    bench.write(2)
+    assert bench.has(NEW)
+    assert bench.rebuilds.confirmed == [3]
+
+
+def test_nothing_is_sent_while_nobody_can_say_whether_an_index_is_rebuilt(bench: Bench) -> None:
+    bench.rebuilds.away = True
+    with pytest.raises(NothingSent):
+        bench.report()
+    assert not bench.has(OLD)

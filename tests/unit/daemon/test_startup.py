@@ -43,3 +43,10 @@ def test_each_try_beats_so_that_a_wait_for_the_database_is_no_hang() -> None:
     assert start.begin()
     assert [type(fact) for fact in start.facts] == [Beat, DatabaseLost, Beat, DatabaseLost, Beat, DatabaseBack]
     assert {fact.loop for fact in start.facts if isinstance(fact, Beat)} == {"start"}
+
+
+def test_a_stop_ends_the_wait() -> None:
+    start = Steps([DatabaseDown("refused")])
+    start.stop.set()
+    assert not start.begin()
+    assert start.done == []

@@ -7,6 +7,7 @@ import pytest
 from tests.fixtures.deployment import (
     ROOT,
     RUNBOOKS,
+    TABLE_GAUGES,
     dashboards,
     known_metrics,
     metrics_in,
@@ -48,3 +49,10 @@ def test_every_metric_of_ours_is_on_a_dashboard() -> None:
     ours = {re.sub(r"_(bucket|count|sum)$", "", metric) for metric in known_metrics() if metric.startswith("outbox_")}
     # Shown by its parts: retried and failed.
     assert ours - families == {"outbox_failed_total"}
+
+
+@pytest.mark.parametrize(("board", "where", "expression"), QUERIES)
+def test_gauges_over_the_table_are_never_summed_over_daemons(board: str, where: str, expression: str) -> None:
+    for gauge in TABLE_GAUGES:
+        for found in re.finditer(rf"(?<!\w){gauge}\b", expression):
+            assert re.search(r"max by \(projection[^)]*\) \($", expression[: found.start()])

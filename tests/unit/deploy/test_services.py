@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from outbox.cli.menu import app
+from outbox.config.load import known_names
 from tests.fixtures.deployment import DEPLOY, settings_in, shutdown_grace_seconds, unit_file
 
 SYSTEMD = DEPLOY / "systemd"
@@ -64,3 +65,8 @@ def test_what_is_started_is_a_command_with_options_that_there_are(command: str) 
     told = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"})
     assert told.exit_code == 0
     assert all(option in told.output for option in options if option.startswith("--"))
+
+
+@pytest.mark.parametrize("unit", [*UNITS, *SYSTEMD.glob("*.d/*.conf")], ids=lambda unit: unit.name)
+def test_units_set_only_names_that_there_are(unit: Path) -> None:
+    assert set(settings_in(unit_file(unit)["Service"])) <= set(known_names())

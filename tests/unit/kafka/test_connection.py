@@ -1,7 +1,10 @@
 """Settings as librdkafka takes them: what is never left to it, and secrets that go nowhere else."""
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Consumer, KafkaError
+from pydantic import SecretStr
 
 from outbox.config import KafkaSettings, load_settings
 from outbox.config.streaming import OURS
@@ -68,3 +71,18 @@ def test_what_cannot_work_is_refused_by_its_name(given: dict[str, str], named: s
         load_settings(KAFKA | given)
     assert any(problem.variable.startswith(named) for problem in refused.value.problems)
     assert "canary" not in str(refused.value)
+
+
+def test_a_login_over_tls_names_its_files_and_its_password(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    given = settings(
+        security_protocol="SASL_SSL",
+        sasl_username="projector",
+        sasl_password=SecretStr("canary"),
+        ca_certs=file,
+    )
+    found = consumer_options(given, client="w1")
+    assert (found["security.protocol"], found["sasl.mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert (found["sasl.username"], found["sasl.password"]) == ("projector", "canary")
+    assert found["ssl.ca.location"] == str(file)
+    assert "canary" not in repr(given)

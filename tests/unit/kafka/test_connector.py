@@ -75,3 +75,29 @@ def test_a_failed_task_is_reported_with_its_innermost_cause_and_a_remedy(said: s
     assert "PSQLException" in detail
     assert "ErrorHandler" not in detail
     assert remedy in told
+
+
+def test_every_value_is_text_the_key_is_the_entity_and_the_password_a_reference_to_a_file() -> None:
+    made = connector.configuration(replace(PLAN, secrets="/run/secrets/outbox"))
+    assert all(isinstance(value, str) and value for value in made.values())
+    assert [name for name, value in made.items() if "{" in value] == ["database.password"]
+    assert made["database.password"] == "${file:/run/secrets/outbox:password}"
+    assert made["transforms.outbox.table.field.event.key"] == "entity_key"
+    assert made["transforms.outbox.table.field.event.payload"] == "payload"
+    assert {made[f"{part}.converter"] for part in ("key", "value", "header")} == {
+        "org.apache.kafka.connect.storage.StringConverter"
+    }
+
+
+@pytest.mark.parametrize(("time", "ours"), [("heartbeat.interval.ms", "10000"), ("poll.interval.ms", "50")])
+def test_a_setting_that_records_depend_on_is_a_problem_and_a_time_is_not(time: str, ours: str) -> None:
+    changed = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", time: "60000"}
+    found = examined(connector.configuration(PLAN) | changed)
+    assert [level for level, *_ in found] == [Level.OK, Level.WARN, Level.BAD]
+    assert f"{time} is 60000, ours is {ours}" in found[1][1]
+
+
+def test_no_connector_of_that_name_is_a_problem_with_a_remedy() -> None:
+    ((level, detail, remedy),) = examined(None)
+    assert (level, detail) == (Level.BAD, "there is no connector outbox-log")
+    assert "outbox kafka connector" in remedy

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outbox.errors import DatabaseDown, NotStored
-from outbox.kafka.events import StreamEvents
+from outbox.facts import LeaseLost
+from outbox.kafka.events import SourceTime, StreamEvents
 from outbox.kafka.partitions import LONGEST_REST_SECONDS, Partitions, Start
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, UPSERT, Event
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.settle import Done, Failed, RetryLater
+from outbox.policy.settle import Done, Failed, Released, RetryLater
 from outbox.ports import BulkAction, Document, DocumentSource, Named, NewerDelete, RecordRow
 from tests.fakes import NoView
 from tests.fixtures.events import Time
@@ -405,3 +406,111 @@ def test_a_lookup_waits_for_its_transaction_and_what_brings_its_payload_does_not
         bench.clock.passes(1.0)
         bench.worker.run()
     assert bench.committable(0) == 4
+
+
+CLOSED = Failure(Reason.ES_INDEX_MISSING, "no index", whole=True)
+
+
+def test_a_record_that_is_refused_is_a_row_before_its_offset_passes_and_its_neighbours_are_done() -> None:
+    bench = Bench()
+    seen: list[int] = []
+    bench.records.before = lambda: seen.append(bench.committable())
+    bench.refuse("1")
+    bench.take(*(a_record(n, str(n)) for n in range(3)))
+    assert seen == [0]
+    assert (bench.stored(), bench.committable(), bench.ids()) == (["0:1"], 3, {"0", "2"})
+    assert isinstance(bench.records.rows[f"kafka:{TOPIC}:0:1"].settlement, Failed)
+
+
+@pytest.mark.parametrize("failure", [AWAY, CLOSED])
+def test_in_an_outage_nothing_passes_nothing_is_stored_and_it_is_sent_when_it_is_over(failure: Failure) -> None:
+    bench = Bench()
+    bench.sink.away = failure
+    bench.take(a_record(0, "a"), a_record(1, "b"))
+    assert (bench.stored(), bench.committable(), bench.sink.documents) == ([], 0, {})
+    bench.sink.away = None
+    bench.clock.passes(20)
+    bench.worker.run()
+    assert (bench.ids(), bench.committable()) == ({"a", "b"}, 2)
+    assert all(event.attempts == 1 for event in bench.worker.claim().events)
+
+
+def test_what_the_brake_holds_is_stored_to_be_tried_later_so_it_holds_up_nobody() -> None:
+    bench = Bench()
+    bench.take(*(a_record(n, key=b"1") for n in range(80)), a_record(80, "good"))
+    verdicts = [type(row.settlement) for row in bench.records.rows.values()]
+    assert (verdicts.count(Failed), verdicts.count(Released)) == (50, 30)
+    assert (bench.committable(), bench.ids()) == (81, {"good"})
+
+
+def test_a_partition_whose_exception_cannot_be_stored_rests_longer_each_time() -> None:
+    bench = Bench()
+    bench.records.away = True
+    bench.refuse("bad")
+    bench.arrive(a_record(0, "bad"))
+    waits = []
+    for _ in range(6):
+        with pytest.raises((NotStored, DatabaseDown)):
+            bench.worker.lane._advance()
+        (partition,) = bench.partitions.all()
+        waits.append(partition.rest_until - bench.clock())
+        assert bench.worker.claim().events == ()
+        bench.clock.passes(waits[-1])
+    assert waits == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_a_revoked_partition_is_neither_stored_nor_closed_and_its_records_are_said_to_be_lost() -> None:
+    bench = Bench()
+    bench.refuse("bad")
+    bench.arrive(a_record(0, "a"), a_record(1, "bad"))
+    claimed = bench.worker.claim()
+    assert bench.partitions.revoke([0]) == 2
+    bench.partitions.assign(TOPIC, 0, Start(0), 2)
+    assert not bench.store.renew(claimed.token)
+    bench.worker.projector.project(claimed, 0)
+    assert bench.committable() == 0, "the new assignment knows nothing of it"
+    assert bench.stored() == []
+    (lost,) = bench.worker.of(LeaseLost)
+    assert lost.count == 2
+
+
+def test_a_batch_that_ends_in_an_error_becomes_rows_that_are_claimed_apart() -> None:
+    bench = Bench()
+    bench.arrive(a_record(0, "a"), a_record(1, "b"))
+    claimed = bench.worker.claim()
+    taken = bench.store.abandon(claimed.token, [e.id for e in claimed.events], "ValueError while it was worked on")
+    assert (taken.rows, bench.stored(), bench.committable()) == (2, ["0:0", "0:1"], 2)
+    assert [row.settlement for row in bench.records.rows.values()] == [None, None]
+
+
+def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:
+    """A connector that was restarted sends it again; a verdict goes by the event's id."""
+    bench = Bench()
+    twice = a_record(0, "a", id="00000000-0000-0000-0000-000000000001")
+    bench.arrive(twice, a_record(1, "b"), a_record(2, "a", id="00000000-0000-0000-0000-000000000001", version=1))
+    assert [event.seq for event in bench.worker.claim().events] == [0, 1]
+    assert bench.committable() == 0
+
+
+def test_more_than_the_span_is_not_handed_out_above_a_record_that_stays() -> None:
+    """So that the next owner knows what may have been sent before."""
+    bench = Bench(batch_size=10)
+    bench.refuse("0", failure=Failure(Reason.ES_5XX, "moving", moving=True))
+    bench.arrive(*(a_record(n, str(n)) for n in range(100)))
+    for _ in range(30):
+        bench.worker.run(10)
+        bench.clock.passes(20)
+    assert bench.committable() == 0
+    assert len(bench.ids()) <= 41
+
+
+def test_the_databases_clock_goes_on_while_it_is_down_and_is_not_the_machines() -> None:
+    records, clock = MemoryRecords(), Time()
+    time = SourceTime(records.now, clock)
+    time.tend()
+    assert time.now() == NOW
+    clock.passes(3600)
+    records.away = True
+    with pytest.raises(DatabaseDown):
+        time.tend()
+    assert time.now() == NOW + 3600

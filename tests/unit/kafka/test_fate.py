@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.kafka.fate import Fate, fate
+from outbox.kafka.fate import LONGEST_STAY_SECONDS, Fate, fate, stay_seconds
 from outbox.policy.document import refused
 from outbox.policy.event import DELETE, REFRESH, UPSERT
 from outbox.policy.outcome import Code, DeadReason, Failure, Reason
@@ -69,3 +69,10 @@ def test_what_a_busy_node_refuses_is_sent_again_twice_from_memory_and_then_is_a_
     settlement = RetryLater(1.0, BUSY)
     fates = [fate(an_event(), settlement, others_done=True, times=times) for times in range(4)]
     assert fates == [Fate.AGAIN, Fate.AGAIN, Fate.STORE, Fate.STORE]
+
+
+def test_who_stays_rests_as_long_as_its_verdict_says_and_never_for_long() -> None:
+    assert stay_seconds(NOT_SENT) == 0.0
+    assert stay_seconds(Released("es_5xx", 1.5, BUSY)) == 1.5
+    assert stay_seconds(LOOKUPS_BRAKED) == LONGEST_STAY_SECONDS
+    assert stay_seconds(RetryLater(300.0, AWAY)) == 0.0

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from outbox.config import KafkaSettings
-from outbox.facts import CommitRefused, Fact, PartitionsAssigned, PartitionsRevoked
+from outbox.facts import Beat, CommitRefused, Fact, PartitionsAssigned, PartitionsRevoked, StreamFault
 from outbox.kafka import consumer as reading
 from outbox.kafka import membership
-from outbox.kafka.consumer import StreamReader
+from outbox.kafka.consumer import MOST_CLOSING, StreamReader
 from outbox.kafka.partitions import Partitions
 from outbox.policy.backoff import Backoff
 from tests.fixtures.records import TOPIC, a_record
@@ -212,3 +212,41 @@ def test_no_partition_stays_paused_over_a_change_of_the_assignment(
         for handed in bench.partitions.take(10, 10_000_000):
             bench.partitions.close(handed, handed.messages, (), 0.0)
     eventually(lambda: not client.paused, what="nothing is paused")
+
+
+def test_a_close_that_does_not_return_holds_nobody_up_and_another_consumer_joins(bench: Bench) -> None:
+    first = bench.client(0)
+    bench.assign(first)
+    bench.fail(first)
+    second = bench.client(1)
+    assert first.closing.is_set()
+    assert bench.of(StreamFault)
+    bench.assign(second)
+    assert len(bench.of(PartitionsAssigned)) == 2
+    before = len(bench.of(Beat))
+    eventually(lambda: len(bench.of(Beat)) > before, what="it beats")
+
+
+def test_no_commit_is_waited_for(bench: Bench) -> None:
+    first = bench.client(0)
+    bench.assign(first)
+    bench.settle(0)
+    first.next.append(lambda: first.on["on_revoke"](first, ONE))
+    eventually(lambda: bench.of(PartitionsRevoked))
+    bench.assign(first)
+    bench.settle(0, 1)
+    bench.fail(first)
+    bench.client(1)
+    assert first.commits
+    assert all(each["asynchronous"] for each in first.commits)
+
+
+def test_where_too_many_cannot_be_closed_no_more_are_made_and_the_beat_ends(bench: Bench) -> None:
+    for number in range(MOST_CLOSING):
+        bench.fail(bench.client(number))
+    eventually(lambda: len(bench.reader._closing) == MOST_CLOSING, what="all are closing")
+    beats = len(bench.of(Beat))
+    time.sleep(0.5)  # longer than the longest wait before another consumer
+    assert (len(bench.clients), len(bench.of(Beat))) == (MOST_CLOSING, beats)
+    bench.clients[1].may_close.set()
+    bench.client(MOST_CLOSING)

@@ -8,6 +8,7 @@ import pytest
 
 from outbox.errors import StreamDown
 from outbox.kafka.findings import StreamExam
+from outbox.ops.status import StreamRecords, in_kafka, read_stream, wait_until_caught_up
 from outbox.ports import Finding, GroupReader, Level, PartitionOffsets, RecordSeen, TopicAbout
 
 
@@ -89,3 +90,37 @@ def test_the_doctor_names_what_is_wrong_with_a_remedy(offsets: FakeOffsets, name
     (finding,) = [each for each in examined(offsets) if each.name == name]
     assert finding.level is level
     assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("each", "lag", "said"),
+    [
+        ([(0, 10, 10), (5, 7, 6)], 1, "; 1 record to be read from Kafka"),
+        ([(0, 10, 0), (5, 7, None)], 12, "; 12 records to be read from Kafka"),
+        ([(0, 0, None)], 0, "; nothing waits in Kafka"),
+        ([(8, 10, 3)], 7, "; a gap in Kafka's partition 0: what is to be read next is gone (docs/kafka.md)"),
+        ([(0, 2, 900)], 0, "; a gap in Kafka's partition 0: what is to be read next is gone (docs/kafka.md)"),
+    ],
+)
+def test_the_status_says_what_waits_and_what_is_gone(
+    each: list[tuple[int, int, int | None]], lag: int, said: str
+) -> None:
+    found = read_stream(FakeOffsets(places(*each)))
+    assert (found.lag, in_kafka(found)) == (lag, said)
+    assert found.as_json()["partitions"][0]["lag"] == found.partitions[0].lag
+
+
+def test_waiting_counts_the_records_that_were_there_at_first() -> None:
+    offsets = FakeOffsets(places((0, 10, 4), (0, 5, None)))
+
+    def meanwhile(_: float) -> None:
+        """A record more each time, and three that are read."""
+        first, second = offsets.places
+        offsets.places = [
+            first._replace(end=first.end + 1, committed=min((first.committed or 0) + 3, first.end + 1)),
+            second._replace(committed=min((second.committed or 0) + 3, 5)),
+        ]
+
+    waited = wait_until_caught_up(StreamRecords(offsets), None, sleep=meanwhile)
+    assert waited.caught_up
+    assert offsets.places[0].committed == 10

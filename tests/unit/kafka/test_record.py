@@ -11,7 +11,7 @@ from outbox.kafka import record
 from outbox.policy.document import UNREADABLE, Naming
 from outbox.policy.event import DELETE, REFRESH, UPSERT
 from outbox.policy.outcome import FailureClass
-from tests.fixtures.records import NOW, MadeRecord, a_record, uuid_of
+from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, uuid_of
 
 NAMING = Naming(True, lambda _: "articles")
 ID = ("id", str(uuid_of(3)).encode())
@@ -141,3 +141,44 @@ def test_a_record_of_the_outbox_router_is_a_refresh_of_its_aggregate(
     event = record.read(MadeRecord(0, key, b'{"of": "no use"}', (ID, *headers.items())), NOW, routed=True).event
     assert (event.op if isinstance(told, str) else (event.entity_type, event.entity_id, event.op)) == told
     assert event.payload is None
+
+
+@pytest.mark.parametrize(("at", "age"), [(int((NOW - 60) * 1e6), 60.0), (None, None), (-1, None), (1e300, None)])
+def test_a_time_that_says_nothing_makes_an_event_old(at: float | None, age: float | None) -> None:
+    event = record.read(a_record(0, occurred_at=at), NOW).event
+    assert event.age_seconds < 0 if age is None else event.age_seconds == pytest.approx(age)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        a_record(0, op=REFRESH, value=None, event_version=None),
+        a_record(0, value=None),
+        a_record(0, value=None, has_payload=None),
+        a_record(0, op=DELETE),
+    ],
+    ids=["a refresh, which needs no version", "no payload", "no value", "a delete, whatever its value"],
+)
+def test_an_event_without_a_payload(made: MadeRecord) -> None:
+    event = record.read(made, NOW).event
+    assert not event.op.startswith(UNREADABLE)
+    assert (event.payload, event.payload_bytes) == (None, None)
+
+
+def test_unreadable_records_of_one_cause_are_one_group_and_each_is_a_row_of_its_own() -> None:
+    first, second = (record.read(MadeRecord(n), NOW).event for n in (1, 2))
+    assert NAMING.refusal(first) == NAMING.refusal(second)
+    assert first.id != second.id
+    assert first.id == record.read(MadeRecord(1), NOW).event.id
+    assert first.entity_id == f"kafka:{TOPIC}:0:1"
+
+
+def test_the_usual_batch_is_read_over_columns_and_an_unusual_one_is_not() -> None:
+    """Otherwise the test above would compare a function with itself."""
+    usual = [a_record(n, str(n), op) for n, op in enumerate(("upsert", "delete", "upsert"))]
+    assert record._columns(usual, NOW) == [record.read(each, NOW) for each in usual]
+    assert record._columns([*usual, a_record(4, key=b"1")], NOW) is None
+
+
+def test_a_record_of_the_outbox_router_without_an_id_is_no_event() -> None:
+    assert record.read(MadeRecord(0, b"17"), NOW, routed=True).event.op == UNREADABLE + "header id is missing"

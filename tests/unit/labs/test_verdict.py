@@ -13,6 +13,9 @@ from labs.experiment import Experiment
 from labs.invariants import (
     EVERYWHERE,
     LEGAL,
+    converged,
+    legal_steps,
+    one_holder,
 )
 from labs.ledger import LedgerEntry
 from labs.record import Record
@@ -29,10 +32,10 @@ def row(event: str, status: str = "done") -> dict[str, Any]:
     return {**common, **rest, "status": status}
 
 
-def step(event: str, old: str, new: str, n: int) -> dict[str, Any]:
-    held = {f"{age}_{what}": "w1" if status == "processing" else None
+def step(event: str, old: str, new: str, n: int = 1, owner: str = "w1") -> dict[str, Any]:
+    held = {f"{age}_{what}": owner if status == "processing" else None
             for age, status in (("old", old), ("new", new)) for what in ("owner", "token")}  # fmt: skip
-    about = {"at": f"2026-11-06T15:20:0{n}+00:00", "event_id": event, "who": "w1", "app": "outbox-lanes"}
+    about = {"at": f"2026-11-06T15:20:0{n}+00:00", "event_id": event, "who": owner, "app": "outbox-lanes"}
     counts = {"lease_left": 3.0, "old_attempts": 0, "attempts": 1, "abandoned": 0, "replays": 0}
     rest = {"n": n, "old_status": old, "new_status": new, "retries": False, "reason": None, "dead_reason": None}
     return {**about, **held, **counts, **rest}
@@ -55,6 +58,7 @@ def made_record(folder: Path, rows: Sequence[dict[str, Any]] | None = None, **ab
         "timeline": [look(n, done=n) for n in range(9)],
         **dict.fromkeys(("leases", "attempts", "audit"), ()),
     }
+    files |= {name: about.pop(name) for name in files if name in about}
     for name, lines in files.items():
         (folder / f"{name}.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "logs").mkdir(exist_ok=True)
@@ -129,3 +133,39 @@ def test_the_legal_steps_are_those_of_the_product_and_the_two_of_prune() -> None
     steps = (step for step in TRANSITIONS if step.by != "reopen")
     product = {(str(transition.source), str(transition.target)) for transition in steps}
     assert product | {("done", None), ("discarded", None)} == LEGAL
+
+
+@pytest.mark.parametrize("kind", ["worker_died", "late"])
+def test_a_daemon_that_died_or_a_recovery_that_never_came_is_a_failure(tmp_path: Path, kind: str) -> None:
+    record = made_record(tmp_path, problems=[{"kind": kind, "phase": "recovery", "message": "it ended"}])
+    assert judge(record, experiment()).result == FAIL
+
+
+def test_a_document_of_an_older_version_is_no_convergence(tmp_path: Path) -> None:
+    old = [{"_id": "block:e1", "found": True, "version": 0, "digest": "d"}, {"_id": "block:e2", "found": False}]
+    found = converged(made_record(tmp_path, documents=old))
+    assert (found.ok, found.observed, found.event) == (False, "2 documents compared, 2 differ", "e1")
+
+
+def test_a_step_that_the_state_machine_does_not_know_is_found(tmp_path: Path) -> None:
+    assert not legal_steps(made_record(tmp_path, steps=[step("e1", "done", "processing")])).ok
+
+
+def holding(*steps: dict[str, Any], folder: Path) -> tuple[bool, str | None]:
+    found = one_holder(made_record(folder, steps=steps))
+    return found.ok, found.event
+
+
+def test_a_settle_by_another_worker_is_found(tmp_path: Path) -> None:
+    claim = step("e1", "pending", "processing", owner="w2")
+    settle = step("e1", "processing", "done", 3, owner="w2")
+    assert holding(claim, settle | {"who": "w1"}, folder=tmp_path) == (False, "e1")
+    assert holding(claim, settle | {"who": None}, folder=tmp_path) == (False, "e1")
+    assert holding(claim, settle, folder=tmp_path) == (True, None)
+
+
+@pytest.mark.parametrize("by", [{"app": "outbox-chores", "who": "w2"}, {"app": "outbox verify", "who": "people"}])
+def test_a_reclaim_before_the_lease_is_over_is_found(by: dict[str, str], tmp_path: Path) -> None:
+    claim, back = step("e1", "pending", "processing"), step("e1", "processing", "pending", 2) | by
+    assert holding(claim, back | {"lease_left": 0.1}, folder=tmp_path)[0] is False
+    assert holding(claim, back | {"lease_left": -0.1}, folder=tmp_path)[0] is True

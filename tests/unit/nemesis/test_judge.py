@@ -268,3 +268,21 @@ def test_a_history_that_lacks_what_every_run_has_is_inconclusive(name: str, tmp_
     verdict = judged(tmp_path, about, files)
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
     assert f"no {'joined documents' if name == 'view' else name} to check" in verdict.why
+
+
+@pytest.mark.parametrize(("place", "part"), [(1, "linked"), (2, "routed")])
+def test_a_history_without_documents_of_a_part_is_inconclusive(place: int, part: str, tmp_path: Path) -> None:
+    about, files = history()
+    files["view"].pop(place)
+    verdict = judged(tmp_path, about, files)
+    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
+    assert f"no {part} documents to check" in verdict.why
+
+
+@pytest.mark.parametrize("part", ["joined", "routed", "linked"])
+def test_documents_whose_commits_were_never_swapped_show_nothing(part: str, tmp_path: Path) -> None:
+    about, files = history()
+    about[f"{part}_swapped"] = 0
+    verdict = judged(tmp_path, about, files)
+    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
+    assert f"on a {part} document" in verdict.why

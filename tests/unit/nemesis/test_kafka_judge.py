@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.nemesis import command, report
+from tests.nemesis.kafka_faults import owners
 from tests.nemesis.kafka_judge import CHECKS, KafkaEvidence, judge
 from tests.nemesis.schedule import KAFKA_KINDS
 from tests.nemesis.verdict import NemesisVerdict
@@ -101,3 +102,17 @@ def test_a_fault_that_did_not_bite_and_a_history_without_takeovers_are_inconclus
     verdict = judged(tmp_path / "b", about, files)
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
     assert "no takeovers to check" in verdict.why
+
+
+def test_whose_a_partition_is_follows_from_what_all_workers_said() -> None:
+    said = [
+        (5, "w2", "assigned", [4]),  # of w1, which died without a word
+        (1, "w1", "assigned", [1, 2, 3, 4]),
+        (2, "w1", "revoked", [2]),
+        (3, "w1", "lost", [3]),
+        (6, "w1", "lost", [4]),  # and says so late
+    ]
+    facts = [
+        {"ts": f"2026-01-01T00:00:0{at}Z", "worker": w, "event": f"stream.{e}", "partitions": p} for at, w, e, p in said
+    ]
+    assert owners(facts) == {1: "w1", 4: "w2"}

@@ -12,6 +12,7 @@ from tests.nemesis.kafka_run import KafkaRun
 from tests.nemesis.lanes import LANES, OwnLane
 from tests.nemesis.recipe import fixed
 from tests.nemesis.run import Run
+from tests.nemesis.starvation_faults import given_back
 from tests.nemesis.verdict import judge
 from tests.unit.nemesis.test_judge import Files, history, written
 
@@ -102,3 +103,8 @@ def test_every_run_can_do_what_its_decks_say(kind: type[Run], tmp_path: Path) ->
     acts = [(lane, act) for lane, deck in run.decks.items() for act in deck]
     assert acts
     assert not [(lane, act) for lane, act in acts if act not in run.workers.table and act not in run.table(lane)]
+
+
+def test_a_full_disk_has_an_effect_where_events_are_given_back_and_nobody_pauses() -> None:
+    settled = {"event": "batch.settled", "counts": {"done": 0, "released": 3}}
+    assert given_back([settled, {"event": "sink.paused"}, {**settled, "counts": {"done": 2}}]) == 3

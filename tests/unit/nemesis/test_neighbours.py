@@ -1,13 +1,17 @@
 """The judge of the lane of the neighbours can fail: slow, lost, failed or wrong innocents, poison without a bite."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.nemesis import neighbours_judge
+from tests.nemesis import neighbours_judge, report
 from tests.nemesis.neighbours_judge import LEAST_INNOCENTS
 from tests.nemesis.poison import KINDS
+from tests.nemesis.verdict import judge
+from tests.unit.nemesis.test_judge import ABOUT, history, written
 
 CALM_SECONDS = 0.2
 Told = dict[str, Any]
@@ -79,3 +83,50 @@ def test_an_innocent_that_is_harmed_is_found(do: Any) -> None:
     told, rows = lane()
     do(told, rows)
     assert broken(told, rows)[:1] == ["neighbours: whole"]
+
+
+def judged_in(folder: Path, told: Told, rows: Rows, *, storm: bool = True) -> Any:
+    """As a run leaves it: the lane beside a good storm, or alone."""
+    about, files = history()
+    found = written(folder, about if storm else ABOUT | {"lane": "neighbours", "minutes": 2}, files)
+    (folder / "neighbours.json").write_text(json.dumps(told))
+    columns = list(rows[0])
+    lines = [columns, *([one[name] for name in columns] for one in rows)]
+    (folder / "innocents.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return judge(found)
+
+
+@pytest.mark.parametrize("storm", [True, False])
+def test_a_lane_is_judged_with_its_storm_and_alone(storm: bool, tmp_path: Path) -> None:
+    told, rows = lane()
+    good = judged_in(tmp_path / "good", told, rows, storm=storm)
+    assert (good.word, good.neighbours.doubts) == ("PASS", [])
+    for one in beside_poison(rows):
+        one["latency"] = 9.0
+    slow = judged_in(tmp_path / "slow", told, rows, storm=storm)
+    assert (slow.word, slow.why, slow.code) == ("FAIL", "broken: neighbours: in time", 1)
+    page = report.text(slow, ABOUT | {"minutes": 2, "rate": 50})
+    assert "p99 9.000 s" in page
+    assert "red_shard" in page
+    assert ("acknowledged" in page) == storm
+
+
+@pytest.mark.parametrize("storm", [True, False])
+def test_a_poison_that_did_not_bite_shows_nothing(storm: bool, tmp_path: Path) -> None:
+    told, rows = lane()
+    told["poison"]["red_shard"]["bit"] = 2
+    verdict = judged_in(tmp_path, told, rows, storm=storm)
+    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
+    assert verdict.why == "poison red_shard bit 2 times, 3 were needed"
+
+
+def test_a_storm_that_broke_an_invariant_stays_broken_beside_a_good_lane(tmp_path: Path) -> None:
+    about, files = history()
+    files["documents"][0]["version"] = 4
+    found = written(tmp_path, about, files)
+    told, rows = lane()
+    (tmp_path / "neighbours.json").write_text(json.dumps(told))
+    (tmp_path / "innocents.ndjson").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    verdict = judge(found)
+    assert verdict.word == "FAIL"
+    assert "I3" in verdict.why

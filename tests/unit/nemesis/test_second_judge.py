@@ -110,3 +110,34 @@ def test_the_second_judge_shares_nothing_with_the_first() -> None:
     ]
     assert not [name for name in imported if str(name).split(".")[0] in ("tests", "labs", "outbox")]
     assert len(text.splitlines()) < 200
+
+
+def test_only_what_was_committed_is_written() -> None:
+    lines = [
+        {"kind": "run", "source": "table", "most_attempts": 5},
+        {"kind": "write", "index": "i", "document": "page:e1", "op": "index", "version": 5, "times": 1},
+    ]
+    assert second_judge.judge(lines) == {"I17": ["page:e1 at 5"]}
+
+
+def test_a_delete_of_version_0_asks_about_a_document_that_was_committed() -> None:
+    commit = {"kind": "commit", "event": "a", "document": "page:e1", "op": "upsert", "version": 5, "digest": "d"}
+    lines = [
+        {"kind": "run", "source": "table", "most_attempts": 5},
+        {**commit, "answered": True, "refusable": False},
+        {"kind": "write", "index": "i", "document": "page:e1", "op": "delete", "version": 0, "times": 2},
+    ]
+    assert "I17" not in second_judge.judge(lines)
+    assert second_judge.judge([*lines, {**lines[2], "op": "index"}])["I17"] == ["page:e1 at 0"]
+    assert second_judge.judge([*lines, {**lines[2], "document": "page:e2"}])["I17"] == ["page:e2 at 0"]
+
+
+def test_a_refresh_that_was_lost_with_its_server_may_have_been_written_before() -> None:
+    asked = {"kind": "commit", "event": "a", "document": "joined:p1", "op": "refresh", "version": 0, "digest": ""}
+    lines = [
+        {"kind": "run", "source": "table", "most_attempts": 5},
+        {**asked, "answered": False, "refusable": False},
+        {"kind": "write", "index": "i", "document": "joined:p1", "op": "delete", "version": 562, "times": 1},
+    ]
+    assert second_judge.judge(lines) == {}
+    assert second_judge.judge([lines[0], lines[2]]) == {"I17": ["joined:p1 at 562"]}

@@ -1,18 +1,22 @@
 """Copying: a page is drawn before it is read, and read again when it is old or a server was down; two are written
 at once."""
 
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from outbox.errors import ElasticsearchDown
 from outbox.policy.document import Naming
 from outbox.policy.drift import Key
-from outbox.policy.outcome import Outcome, Stale
+from outbox.policy.outcome import Failure, Outcome, Reason, Stale
 from outbox.policy.places import NotedPlace
 from outbox.ports import BulkAction, Document, WriteReport
-from outbox.reindex.copier import Copier
+from outbox.reindex import copier
+from outbox.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
 from outbox.reindex.pacing import JobPace
 from tests.fixtures.events import Time
 from tests.fixtures.sinks import MemorySink
@@ -227,3 +231,80 @@ def test_one_that_is_gone_at_the_second_read_is_removed_from_every_place_and_kee
     assert sink.documents == {}
     assert {(place.gone, place.routing) for place in book.cleared} == {(False, "here"), (True, "")}
     assert book.rows[KEY, True, ""] > book.rows[KEY, False, "here"]
+
+
+def test_what_is_refused_stays_where_it_was() -> None:
+    refused = Failure(Reason.DETERMINISTIC, "no such field")
+    made, book, _ = placed(Slow(refuse=lambda action: refused if action.body else None), "new")
+    book.rows[KEY, False, "old"] = 7
+    ((_, written),) = made.part("article", None, None)
+    assert [refusal.error for refusal in written.refusals] == ["no such field"]
+    assert book.cleared == []
+
+
+def test_a_server_that_is_down_is_waited_for_until_a_limit() -> None:
+    table, sink = Table({"1": "one"}), Slow(away=Failure(Reason.CONNECT, "no route"))
+    made = copying(table, sink)
+    alive: list[float] = []
+
+    def waits() -> None:
+        alive.append(sink.time())
+        if len(alive) == 3:
+            sink.away = None
+
+    made.alive = waits
+    ((_, written),) = made.part("article", None, None)
+    assert (written.count, len(alive)) == (1, 3)
+    sink.away = Failure(Reason.CONNECT, "no route")
+    began = sink.time()
+    made.alive = lambda: None
+    with pytest.raises(ElasticsearchDown, match="no route"):
+        list(made.part("article", None, None))
+    assert sink.time() - began >= PATIENCE_SECONDS
+
+
+def test_an_index_that_cannot_be_written_to_ends_it() -> None:
+    sink = Slow(refuse=lambda _: Failure(Reason.ES_BLOCKED, "read only"))
+    with pytest.raises(SecondIndexLost, match="index: read only"):
+        copying(Table({"1": "one"}), sink).write(DocumentPage("article", [("1", document("one"))], 1, 0.0))
+
+
+@dataclass
+class Gates(MemorySink):
+    """A write of a document begins when those that are named for it have been written, and fails as a test sets."""
+
+    after: dict[str, str] = field(default_factory=dict)
+    fails: dict[str, Failure] = field(default_factory=dict)
+    written: dict[str, threading.Event] = field(default_factory=lambda: defaultdict(threading.Event))
+    order: list[str] = field(default_factory=list)
+
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
+        (action,) = actions
+        if before := self.after.get(action.id):
+            assert self.written[before].wait(10), f"{before} is not written beside {action.id}"
+        if failure := self.fails.get(action.id):
+            return WriteReport([failure])
+        report = super().write(actions, deadline_seconds)
+        self.order.append(action.id)
+        self.written[action.id].set()
+        return report
+
+
+@pytest.fixture
+def one_a_page(monkeypatch: pytest.MonkeyPatch) -> Table:
+    monkeypatch.setattr(copier, "PAGE", 1)
+    return Table({str(n): f"text {n}" for n in range(1, 6)})
+
+
+def test_a_page_that_fails_is_where_it_ends_though_the_next_one_is_written(one_a_page: Table) -> None:
+    """So the cursor that was kept last is before both, and whoever resumes writes the second one twice."""
+    sink = Gates(after={"article:2": "article:3"}, fails={"article:2": Failure(Reason.ES_BLOCKED, "read only")})
+    told: list[str] = []
+    with pytest.raises(SecondIndexLost):
+        told.extend(last for last, _ in copying(one_a_page, sink).part("article", None, None))
+    assert told == ["1"]
+    assert "article:3" in sink.order
+    sink = Gates(documents=sink.documents)
+    rest = copying(one_a_page, sink).part("article", "1", None)
+    assert [(last, written.count) for last, written in rest] == [("2", 1), ("3", 1), ("4", 1), ("5", 1)]
+    assert len(sink.documents) == 5

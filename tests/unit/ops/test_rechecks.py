@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.policy.drift import DriftFinding, Key, Kind
-from outbox.reindex.mismatches import WAITS_SECONDS, Mismatch, Mismatches, Recheck
+from outbox.reindex.mismatches import MOST, WAITS_SECONDS, Mismatch, Mismatches, Recheck
 from outbox.reindex.pacing import JobPace
 from tests.fixtures.events import Time
 
@@ -68,3 +68,25 @@ def test_a_pace_never_runs_ahead_of_its_rate_by_more_than_a_second(portions: lis
     for items in portions:
         pace.took(items)
     assert sum(portions) <= rate * (time() - started + 1.001) + 1e-6 * sum(portions)
+
+
+def test_too_many_doubts_make_the_walk_wait() -> None:
+    bench = Bench(repeat(SAME))
+    for _ in range(MOST + 1):
+        bench.add()
+    bench.doubts.advance()
+    assert len(bench.certain) == MOST + 1
+
+
+def test_a_backlog_of_production_slows_the_job_to_a_fifth_until_it_is_gone() -> None:
+    time, waits = Time(), [True]
+    pace = JobPace(1000, lambda: waits[0], time, time.passes)
+    started = time()
+    for _ in range(20):
+        pace.took(500)
+    assert time() - started == pytest.approx(20 * 500 / 200, abs=2)
+    waits[0] = False
+    again = time()
+    for _ in range(20):
+        pace.took(500)
+    assert time() - again == pytest.approx(20 * 500 / 1000, abs=3)

@@ -21,3 +21,10 @@ def test_a_lane_waits_at_most_ten_seconds_and_at_most_the_longest_backoff(
 @given(st.integers(0, 10_000), DICE)
 def test_probes_are_at_most_five_seconds_apart(tries: int, dice: float) -> None:
     assert 0.0 < probe_delay(tries, dice) <= PROBE_SECONDS == 5.0
+
+
+def test_a_lanes_wait_doubles_from_the_base_and_the_first_success_ends_it() -> None:
+    pace = LanePace(1.0, 300.0)
+    assert [pace.failed(0.0) for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    pace.succeeded()
+    assert pace.failed(0.0) == 0.5

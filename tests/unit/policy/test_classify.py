@@ -143,3 +143,15 @@ def test_size_and_validation_are_searched_for_in_the_rows(status: int, body: obj
     verdict = classify_request(status, body, {})
     assert isinstance(verdict, Split)
     assert (verdict.alone.reason, verdict.alone.code, verdict.alone.whole) == (reason, Code.PAYLOAD_INVALID, False)
+
+
+def test_only_an_absent_index_or_cluster_makes_an_items_failure_one_of_the_whole() -> None:
+    shards = classify_item("index", {"status": 503, "error": error("unavailable_shards_exception")})
+    unled = classify_item("index", {"status": 503, "error": error("cluster_manager_not_discovered_exception")})
+    assert isinstance(shards, Failure)
+    assert isinstance(unled, Failure)
+    assert (shards.whole, unled.whole) == (True, True)
+    for kind in ("es_rejected_execution_exception", "rejected_execution_exception"):
+        pressed = classify_item("index", {"status": 429, "error": error(kind)})
+        assert isinstance(pressed, Failure)
+        assert not pressed.whole

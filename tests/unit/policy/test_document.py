@@ -56,3 +56,24 @@ def test_two_entities_that_pass_never_share_a_composed_id(kind: str, id: str, ot
             COMPOSED.address(one.entity_type, one.entity_id, one.routing).id
             != COMPOSED.address(two.entity_type, two.entity_id, two.routing).id
         )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"payload": b"{}"},
+        {"payload": b' \r\n\t {"a":1}'},
+        {"payload": None, "payload_bytes": None},
+        {"payload": None, "payload_bytes": 9_000_000},
+        {"op": "delete"},
+        {"op": "delete", "payload": b"[]"},
+        {"entity_id": "x" * 504},
+        {"entity_id": " "},
+        {"entity_id": "../_all"},
+        {"entity_id": 'a"\n\u2028'},
+        {"event_version": 0},
+        {"event_version": 2**63 - 1},
+    ],
+)
+def test_all_other_rows_are_sent(values: dict[str, Any]) -> None:
+    assert COMPOSED.refusal(an_event(**values)) is None

@@ -1,13 +1,15 @@
 """Owns what the two filters accept and refuse; no SQL here."""
 
 import re
-from datetime import UTC, datetime
-from uuid import UUID
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
 
 import pytest
 
 from outbox.policy.inputs import (
+    AuditFilter,
     BadRequest,
+    read_audit_filter,
     read_event_filter,
     read_text,
     reason,
@@ -49,3 +51,35 @@ def test_a_filter_an_act_and_the_api_refuse_the_same_characters(character: str) 
     with pytest.raises(BadRequest):
         reason(text)
     assert not re.search(ONE_LINE, text)
+
+
+def test_every_field_of_the_contract_is_read() -> None:
+    one = uuid4()
+    raw = {
+        "entity_type": "block",
+        "entity_id": 17,
+        "error_reason": "es_rejected_document",
+        "error_code": "OUTBOX_PAYLOAD_INVALID",
+        "dead_reason": "non_retryable",
+        "failure_type": "document",
+        "fingerprint": "00FF00ff00ff00ff",
+        "trace_id": "A" * 32,
+        "ids": [str(one), one],
+        "since": "2h",
+        "until": "2026-02-03T12:00:00+01:00",
+    }
+    read = read_event_filter(raw, NOW)
+    assert read.entity_id == "17"
+    assert read.fingerprint == "00ff00ff00ff00ff"
+    assert read.trace_id == "a" * 32
+    assert read.ids == (one,)
+    assert read.since == NOW - timedelta(hours=2)
+    assert read.until == datetime(2026, 2, 3, 11, tzinfo=UTC)
+
+
+def test_the_audit_filter_reads_its_own_fields() -> None:
+    batch = uuid4()
+    read = read_audit_filter({"action": "REPLAY_BATCH_ITEM", "actor": "alice", "batch_id": str(batch)}, NOW)
+    assert read == AuditFilter(action="REPLAY_BATCH_ITEM", actor="alice", batch_id=batch)
+    with pytest.raises(BadRequest, match="action: 'REPLAYED' is none of"):
+        read_audit_filter({"action": "REPLAYED"}, NOW)

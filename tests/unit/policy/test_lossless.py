@@ -1,6 +1,11 @@
 """Two JSON texts that mean the same, and two that only seem to."""
 
+import json
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outbox.policy.lossless import read_exact as read
 from outbox.policy.lossless import same_exact as same
@@ -30,3 +35,16 @@ def test_values_are_compared_by_meaning(left: str, right: str, expected: bool) -
 def test_integers_beyond_pythons_own_limit_are_read() -> None:
     assert same(read("1" * 5000), read("1" * 5000))
     assert not same(read("1" * 5000), read("1" * 4999 + "2"))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_a_document_equals_itself_in_any_layout(value: Any) -> None:
+    compact, spread = json.dumps(value), json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+    assert same(read(compact), read(spread))

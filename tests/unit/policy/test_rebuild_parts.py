@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from outbox.reindex import parts
 from outbox.reindex.parts import (
+    MOST_PARTS,
     MOST_PROCESSES,
     cut,
+    number_of_parts,
     processes,
 )
 
@@ -37,3 +39,16 @@ def test_processes_are_as_many_as_cores_where_they_are_worth_it_or_as_asked_for(
     asked: int | None, cores: int, documents: int, rate: float, wanted: int
 ) -> None:
     assert processes(asked, cores, documents, rate) == wanted
+
+
+def test_no_keys_are_one_part_without_bounds_and_one_key_cuts_once() -> None:
+    assert cut([], 8) == [(None, None)]
+    assert cut(["7"], 8) == [(None, "7"), ("7", None)]
+
+
+@given(st.integers(0, 10**10), st.integers(1, MOST_PROCESSES))
+def test_there_is_a_part_at_least_and_never_more_than_documents(documents: int, at_once: int) -> None:
+    parts = number_of_parts(documents, at_once)
+    assert 1 <= parts <= MOST_PARTS
+    assert parts <= max(1, documents)
+    assert parts >= min(at_once, max(1, documents))

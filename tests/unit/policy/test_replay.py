@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.policy.audit import GENESIS, Link, follow_chain
-from outbox.policy.replay import ReplayPace, ReplayStatus, judge_check, step_rows
+from outbox.policy.replay import ReplayPace, ReplayStatus, exit_code, judge_check, step_rows
+from tests.unit.policy.test_webhook import batch
 
 
 @pytest.mark.parametrize(
@@ -68,3 +69,20 @@ def test_a_whole_chain_holds_and_any_single_change_is_found(texts: list[str], da
     assert found(head, [*links[:first], run, *links[place + 1 :]]) == []
     assert found(head, [*links[:first], run, *links[first:]]) == list(range(first + 1, place + 2))
     assert found(head, [*links, Link(len(links) + 1, b"x", links[-1].hash, "forged")])
+
+
+@pytest.mark.parametrize(
+    ("about", "code"),
+    [
+        ({"total": 3, "replayed": 3, "done": 3}, 0),
+        ({"total": 3, "replayed": 3, "done": 2, "failed_again": 1}, 3),
+        ({"total": 3, "replayed": 2, "skipped": 1, "done": 2}, 3),
+        ({"total": 3, "replayed": 3, "failed_again": 3}, 1),
+        ({"total": 3, "skipped": 3}, 1),
+        ({"status": ReplayStatus.TIMEOUT, "total": 3, "replayed": 3, "done": 1}, 3),
+        ({"status": ReplayStatus.CANCELLED, "total": 3}, 3),
+        ({"status": ReplayStatus.FAILED, "total": 3}, 1),
+    ],
+)
+def test_what_wait_exits_with(about: dict[str, int], code: int) -> None:
+    assert exit_code(batch(**about)) == code

@@ -142,3 +142,10 @@ def test_only_the_last_attempt_or_a_deterministic_reason_ever_fails_a_row(
     verdict = settle(an_event(attempts=attempts), Failure(reason, "x", whole=whole), retry, half)
     if isinstance(verdict, Failed):
         assert reason.failure_class is FailureClass.DETERMINISTIC or attempts >= 10
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50))
+def test_a_rows_own_limit_wins_over_the_setting(attempts: int, own: int, setting: int) -> None:
+    retry = RetryPolicy(setting, Backoff(1.0, 300.0))
+    verdict = settle(an_event(attempts=attempts, max_attempts=own), Failure(Reason.ES_5XX, "x"), retry, half)
+    assert isinstance(verdict, Failed) is (attempts >= own)

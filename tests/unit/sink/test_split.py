@@ -115,3 +115,21 @@ def test_what_a_node_that_hangs_did_not_answer_is_sent_again_as_a_whole_and_blam
     search.run(iter([(0, 1)]))
     assert (search.outcomes, search.pressure, search.away) == ([WRITTEN], False, None)
     assert sent == [(0, 1)] * 3
+
+
+CONFIG = Failure(Reason.ES_CONFIG, "refused", whole=True)
+
+
+def test_a_systemic_refusal_stops_the_target_at_once() -> None:
+    wire = Wire({3: CONFIG})
+    search = wire.write(100, [(0, 50), (50, 100)])
+    assert wire.sent == [(0, 50)]
+    assert search.outcomes == [CONFIG] * 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "pressure"),
+    [(Split(TOO_LARGE), True), (Split(INVALID), False), (Lost(LATE), True), (Lost(BROKEN), False)],
+)
+def test_413_and_timeouts_are_pressure(answer: Answer, pressure: bool) -> None:
+    assert Wire({0: answer}).write(8).pressure is pressure

@@ -28,3 +28,9 @@ def test_a_timeout_does_not_count_and_success_forgets() -> None:
     memory = Stubborn(least_bytes=100)
     for answer in (BUSY, BUSY, WRITTEN, BUSY, BUSY, LATE, BUSY, BUSY):
         assert memory.judge(action(), 100, answer) == answer
+
+
+def test_each_version_of_each_document_is_counted_for_itself() -> None:
+    memory = Stubborn(least_bytes=100)
+    for name, version in [("a", 1), ("a", 2), ("b", 1)] * 2:
+        assert memory.judge(action(name, version), 100, BUSY) == BUSY

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+from unittest import mock
 from uuid import UUID
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 
 from outbox.policy.outcome import Reason
 from outbox.ports import Document, Named
+from outbox.store.documents import ViewDocuments
 from outbox.store.lookup_in_parts import LookupLimits, PartwiseRead, Suspects
 from tests.fixtures.events import Time
 
@@ -85,3 +87,42 @@ def test_a_row_that_breaks_a_read_is_blamed_by_its_class(error: type[psycopg.Err
     reading, _ = View(broken=[3], error=error).look_up(batch(20))
     assert {id.int: failure.reason for id, failure in reading.blamed.items()} == {3: reason}
     assert len(reading.found) == 19
+
+
+@pytest.mark.parametrize("slow", [0, 217, 499])
+def test_one_slow_row_of_500_is_found_in_three_steps_and_all_others_are_read(slow: int) -> None:
+    reading, seconds = View([slow]).look_up(batch(500))
+    assert set(reading.blamed) == {UUID(int=slow)}
+    assert len(reading.found) == 499
+    assert seconds < 13.6
+
+
+def test_a_slow_row_that_comes_back_is_read_apart_and_delays_its_batch_by_its_own_time_only() -> None:
+    view = View([7])
+    view.look_up(batch(500))
+    view.reads.clear()
+    reading, seconds = view.look_up(batch(500))
+    assert view.reads == [499, 1]
+    assert (len(reading.found), set(reading.blamed)) == (499, {UUID(int=7)})
+    assert seconds == pytest.approx(3.5, abs=0.1)
+
+
+def test_what_is_no_rows_fault_is_passed_on() -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        View(broken=[3], error=psycopg.errors.InsufficientPrivilege).look_up(batch(20))
+
+
+def test_the_time_of_a_whole_read_that_fails_counts_for_its_parts() -> None:
+    """The daemon reads a batch whole before it makes parts of it; all of it has to stay below the lease."""
+    view = View(range(0, 500, 3))
+    documents = ViewDocuments(mock.Mock(), "v", batch_bytes=8_388_608, clock=view.clock)
+    documents._suspects = view.suspects
+    started = view.clock()
+    with (
+        mock.patch.object(documents, "_named", lambda events: (events, {})),
+        mock.patch.object(documents, "_read", lambda part, limit_ms, _: view.read(part, limit_ms)),
+        mock.patch.object(documents, "_finds_blamed", return_value=True),
+    ):
+        documents._load(batch(500), whole=False)
+    assert view.reads[0] == 500
+    assert view.clock() - started <= LIMITS.budget_seconds

@@ -169,3 +169,43 @@ def test_a_chore_that_hangs_restarts_no_daemon_and_is_named() -> None:
     report = daemon.health.beats.report()
     assert {name for name, loop in report.items() if not loop["ok"]} == {"replays", "webhooks", "pruner"} == set(beside)
     assert {name for name, loop in report.items() if loop["needed"]} == {"lane-0"}
+
+
+def test_it_is_not_ready_before_the_first_sample_and_the_schema_check() -> None:
+    daemon = Daemon()
+    assert daemon.status == "not_ready"
+    daemon.told(facts.SchemaChecked(True, "10"))
+    assert daemon.status == "not_ready"
+    daemon.told(sampled())
+    assert daemon.status == "ready"
+
+
+def test_records_that_wait_without_a_success_turn_it_not_ready() -> None:
+    waiting = facts.StreamSampled("events", {0: 7, 1: 0}, {0: 70.0, 1: 0.0})
+    daemon = Daemon(ReadyRules(freshness_seconds=60)).started().told(ASSIGNED, waiting)
+    assert daemon.told(waiting, every=61).status == "not_ready"
+    assert daemon.told(facts.PartitionsRevoked("events", [0], 0, False), every=0.1).status == "ready"
+
+
+@pytest.mark.parametrize(
+    ("announced", "why"),
+    [
+        ([sampled(due=0)], "nothing is due"),
+        ([sampled(due=5), *[UNANSWERED] * 3], "the sink is away"),
+        ([sampled(due=5), facts.SinkPaused("articles", "es_auth", "401")], "a target is paused"),
+        ([sampled(due=5), facts.OperatorPaused("type:a", "alice", "x")], "an operator has paused something"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_freshness_does_not_count_while(announced: list[facts.Fact], why: str) -> None:
+    daemon = Daemon().started().told(*announced)
+    daemon.now += 3_600
+    assert daemon.status in ("ready", "degraded")
+
+
+def test_a_draining_daemon_is_alive_until_well_after_its_grace() -> None:
+    daemon = Daemon().told(facts.Beat("lane-0"), facts.WorkerDraining("SIGTERM", 100.0))
+    daemon.now += 105
+    assert daemon.health.alive()
+    daemon.now += 10
+    assert not daemon.health.alive()

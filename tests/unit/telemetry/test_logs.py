@@ -231,3 +231,12 @@ def test_a_subscriber_that_breaks_is_reported_and_stops_nothing() -> None:
     announce(facts.Beat("lane-0"))
     assert seen == [facts.Beat("lane-0")]
     assert log.lines[0]["error"] == "ValueError: metric gone"
+
+
+def test_lines_that_would_say_nothing_are_left_out(log: Log) -> None:
+    log.tell(facts.BatchClaimed(TOKEN, 0, 0, 0.001))
+    log.tell(facts.Reclaimed(0, 0, 0))
+    log.tell(facts.TablePruned("search_outbox_events", 0, True, 0.1))
+    log.tell(facts.BulkSent("ok", {"written": 500}, {}, 100, 0.01, "articles"))
+    log.tell(facts.WebhookTried("sink.paused", "delivered", 1))
+    assert log.text == ""

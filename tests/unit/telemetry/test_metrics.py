@@ -9,6 +9,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from outbox import facts
+from outbox.policy.outcome import Reason
+from outbox.telemetry.instruments import AgeHistogram
 from outbox.telemetry.metrics import Metrics, new_registry
 
 # All metrics: name -> labels in addition to `projection`.
@@ -212,3 +214,89 @@ def test_a_fact_moves_its_metric(
 ) -> None:
     metrics.handle(fact)
     assert value(registry, name, **labels) == expected
+
+
+def test_every_series_is_there_and_zero_before_anything_happened(registry: CollectorRegistry, metrics: Metrics) -> None:
+    ones = ("outbox_build_info", "outbox_es_node_up")
+    started = {key: number for key, number in samples(registry).items() if key[0] not in ones}
+    assert set(started.values()) == {0.0}
+    for reason in Reason:
+        assert ("outbox_terminal_failed_total", frozenset({("reason", str(reason))})) in started
+        assert ("outbox_failed_events", frozenset({("reason", str(reason))})) in started
+
+
+def slot_series(registry: CollectorRegistry) -> dict[str, float]:
+    return {name: number for (name, _), number in samples(registry).items() if name.startswith("outbox_slot_")}
+
+
+def test_the_series_of_the_slot_go_when_producers_leave_the_log(registry: CollectorRegistry, metrics: Metrics) -> None:
+    """A 0 that stays would call somebody for a connector that is not needed."""
+    metrics.handle(backlog_with(facts.SlotSample(active=False, kept_bytes=90, unread_bytes=9, safe_bytes=5)))
+    metrics.handle(backlog_with(None))
+    assert slot_series(registry) == {}
+
+
+def test_failed_attempts_are_counted_and_terminal_ones_by_reason(registry: CollectorRegistry, metrics: Metrics) -> None:
+    by_type = {
+        ("article", "retried", "connect"): 3,
+        ("article", "failed", "connect"): 1,
+        ("author", "failed", "deterministic_exception"): 2,
+        ("author", "done", ""): 4,
+    }
+    metrics.handle(settled(done=4, retried=3, failed=3, by_type=by_type))
+    assert value(registry, "outbox_failed_total") == 6
+    assert value(registry, "outbox_retry_scheduled_total") == 3
+    assert value(registry, "outbox_terminal_failed_total", reason="connect") == 1
+    assert value(registry, "outbox_terminal_failed_total", reason="deterministic_exception") == 2
+
+
+def test_a_pause_shows_by_cause_until_it_ends(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(facts.SinkPaused("a", "es_auth", "401"))
+    metrics.handle(facts.SinkPaused("b", "es_auth", "401"))
+    metrics.handle(facts.OperatorPaused("*", "alice", "deploy"))
+    assert value(registry, "outbox_paused", cause="es_auth") == 2
+    assert value(registry, "outbox_paused", cause="operator") == 1
+    metrics.handle(facts.SinkPaused("a", "es_blocked", "read-only"))
+    metrics.handle(facts.SinkResumed("b", "es_auth", 5.0))
+    metrics.handle(facts.OperatorResumed("*"))
+    assert value(registry, "outbox_paused", cause="es_auth") == 0
+    assert value(registry, "outbox_paused", cause="es_blocked") == 1
+    assert value(registry, "outbox_paused", cause="operator") == 0
+
+
+def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRegistry, metrics: Metrics) -> None:
+    lanes = {
+        "article": facts.TypeBacklog(5, 3.5, 3),
+        "excluded": facts.TypeBacklog(1, 9.0, 1),
+        "other": facts.TypeBacklog(1, 2.0, 0),
+    }
+    metrics.handle(backlog(lanes=lanes, failed={"connect": 2, "their_own_reason": 1}))
+    assert value(registry, "outbox_lag_events") == 7
+    assert value(registry, "outbox_due_events") == 4
+    assert value(registry, "outbox_failed_events", reason="connect") == 2
+    assert value(registry, "outbox_failed_events", reason="other") == 1
+    assert value(registry, "outbox_lane_lag_events", entity_type="article") == 5
+    assert value(registry, "outbox_lane_lag_events", entity_type="other") == 1
+    assert value(registry, "outbox_lane_oldest_age_seconds", entity_type="excluded") == 9.0
+    assert value(registry, "outbox_sample_timestamp_seconds") == NOW
+    metrics.handle(backlog(lag=0, failed={}, lanes={}))
+    assert value(registry, "outbox_failed_events", reason="connect") == 0
+    assert value(registry, "outbox_lane_lag_events", entity_type="article") == 0
+
+
+def test_ages_fall_into_the_buckets_that_one_by_one_observing_would_choose(
+    registry: CollectorRegistry, metrics: Metrics
+) -> None:
+    from prometheus_client import Histogram
+
+    ages = [0.0, 0.01, 0.0100001, 0.05, 0.3, 1.0, 29.99, 30.0, 30.01, 5_000.0]
+    metrics.handle(settled(done=10, first_ages_seconds=ages))
+    metrics.handle(settled(done=10, first_ages_seconds=list(reversed(ages))))
+    reference_registry = CollectorRegistry()
+    bounds = AgeHistogram("x", "", "").bounds
+    reference = Histogram("outbox_event_latency_seconds", "", buckets=bounds, registry=reference_registry)
+    for age in ages * 2:
+        reference.observe(age)
+    ours = {key: n for key, n in samples(registry).items() if key[0].startswith("outbox_event_latency")}
+    assert ours == pytest.approx(samples(reference_registry))
+    assert value(registry, "outbox_event_latency_seconds_bucket", le="30.0") == 16

@@ -96,3 +96,15 @@ def test_a_client_is_its_address_or_the_network_that_it_has_to_itself(address: s
 def test_a_proxy_is_trusted_on_a_socket_for_both_families_too() -> None:
     trusted = in_both_families(["10.0.0.7", "192.0.2.0/24", "2001:db8::/32"])
     assert trusted == ["10.0.0.7", "192.0.2.0/24", "2001:db8::/32", "::ffff:10.0.0.7/128", "::ffff:192.0.2.0/120"]
+
+
+def test_a_changed_file_is_reread_and_a_removed_one_lets_nobody_in(file: Path) -> None:
+    tokens = TokenFile(file)
+    assert tokens.holder("obx_vic")
+    change(file, f"alice:admin:{hashed('obx_alice')}\n")
+    assert tokens.holder("obx_vic") is None
+    found = tokens.holder("obx_alice")
+    assert found is not None
+    assert found.role is Role.ADMIN
+    file.unlink()
+    assert tokens.holder("obx_alice") is None

@@ -40,3 +40,8 @@ def test_a_route_without_a_role_does_not_come_into_being() -> None:
     with pytest.raises(TypeError, match="about"):
         app.router.add_api_route("/x", lambda: None, route_class_override=GuardedRoute)
     assert not app.routes
+
+
+def test_only_endpoints_that_show_nothing_are_open_to_anyone() -> None:
+    open_ones = {door.path for door in (*application.PAGES, *application.API) if door.role is Role.ANYONE}
+    assert open_ones == {"/", "/healthz", "/metrics", *BEFORE_LOGIN}
