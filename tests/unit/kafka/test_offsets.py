@@ -35,6 +35,9 @@ class FakeOffsets:
     def about(self) -> TopicAbout:
         return self.kept
 
+    def resting(self, open_events: Mapping[int, int]) -> Mapping[int, str]:
+        return {}
+
     def lacks_protocol(self) -> bool:
         return self.old_brokers
 
