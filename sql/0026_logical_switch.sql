@@ -56,7 +56,8 @@ begin
          where to_regclass(t) is not null
     loop
         execute ours.highest into given_out;
-        execute format('select last_value from %s', ours.sequence) into last;
+        -- One that was never asked will give out its last_value.
+        execute format('select last_value - (not is_called)::int from %s', ours.sequence) into last;
         if given_out > last then
             perform setval(ours.sequence, given_out);
         end if;
