@@ -53,7 +53,7 @@ def play(site: Production, figures: Figures) -> None:
     site.api.kubectl("apply", "-k", KUBERNETES / "overlays" / "kafka")
     began = time.monotonic()
     site.start()
-    site.kubectl("rollout", "status", "deployment/outbox-console", "--timeout=120s")
+    site.kubectl("rollout", "status", "deployment/outbox-console", "--timeout=300s", limit=320)
     figures["ready_seconds"] = round(time.monotonic() - began, 1)
     # Fewer documents than one page of a search has; and deletes by the thousand.
     [figures["deletes"]] = scenario.execute(site, "delete from notes")
