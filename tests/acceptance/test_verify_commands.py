@@ -78,7 +78,7 @@ def test_drift_is_found_counted_repaired_and_gone(shop: Shop) -> None:
 
 
 def test_ctrl_c_leaves_a_cancelled_comparison_and_no_point_in_time(shop: Shop, start_process: StartProcess) -> None:
-    running = start_process([sys.executable, "-m", "outbox", "verify", "--rate", "100"], **shop.env)
+    running = start_process([sys.executable, "-m", "outbox", "verify", "--rate", "20"], **shop.env)
     running.wait_until(
         lambda: shop.value("select count(*) from search_outbox_verifications where compared > 0"), "its first page"
     )

@@ -624,7 +624,8 @@ def test_no_step_breaks_an_invariant_and_every_run_converges() -> None:
         suppress_health_check=list(HealthCheck),
     )
     seen.clear()
-    first = 1 if os.environ.get("CI") else random.randrange(1 << 30)
+    # One round of a chance seed may meet fewer than half of the faults.
+    first = 1 if os.environ.get("CI") or MOST_ROUNDS == 1 else random.randrange(1 << 30)
     for number in range(first, first + MOST_ROUNDS):
         print(f"seed {number}")
         run_state_machine_as_test(seed(number)(OutboxMachine), settings=options)
