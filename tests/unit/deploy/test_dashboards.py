@@ -26,6 +26,25 @@ def test_every_query_asks_for_metrics_that_there_are(board: str, where: str, exp
     assert metrics_in(expression) <= known_metrics()
 
 
+@pytest.mark.parametrize(("board", "where", "expression"), QUERIES)
+def test_gauges_over_the_table_are_never_summed_over_daemons(board: str, where: str, expression: str) -> None:
+    for gauge in TABLE_GAUGES:
+        for found in re.finditer(rf"(?<!\w){gauge}\b", expression):
+            assert re.search(r"max by \(projection[^)]*\) \($", expression[: found.start()])
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_dashboard_imports_into_any_grafana(name: str) -> None:
+    board = BOARDS[name]
+    assert board["uid"] == f"outbox-{name}"
+    assert "id" not in board
+    assert board["schemaVersion"] >= 39
+    assert {v["name"] for v in board["templating"]["list"]} >= {"datasource", "projection"}
+    assert {str(panel["datasource"]["uid"]) for panel in panels(board)} == {"${datasource}"}
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(ids) == len(set(ids))
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_panel_has_a_unit_and_is_in_the_readme_with_its_metrics(name: str) -> None:
     for panel in panels(BOARDS[name]):
@@ -49,10 +68,3 @@ def test_every_metric_of_ours_is_on_a_dashboard() -> None:
     ours = {re.sub(r"_(bucket|count|sum)$", "", metric) for metric in known_metrics() if metric.startswith("outbox_")}
     # Shown by its parts: retried and failed.
     assert ours - families == {"outbox_failed_total"}
-
-
-@pytest.mark.parametrize(("board", "where", "expression"), QUERIES)
-def test_gauges_over_the_table_are_never_summed_over_daemons(board: str, where: str, expression: str) -> None:
-    for gauge in TABLE_GAUGES:
-        for found in re.finditer(rf"(?<!\w){gauge}\b", expression):
-            assert re.search(r"max by \(projection[^)]*\) \($", expression[: found.start()])

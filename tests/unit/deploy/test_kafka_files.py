@@ -9,6 +9,7 @@ import pytest
 
 from outbox.config.load import known_names
 from outbox.config.settings import VARIABLES
+from outbox.embedded.pins import DEBEZIUM, KAFKA_VERSION
 from outbox.kafka.connector import LARGEST_RECORD_BYTES, TOPIC, ConnectorPlan, configuration, properties
 from tests.fixtures.deployment import DEPLOY, ROOT, read_all_yaml, read_yaml
 from tests.fixtures.kustomize import build, containers, pod_spec
@@ -17,10 +18,12 @@ BELOW: Any = read_yaml(ROOT / "docker-compose.infra.yml")["services"]
 COMPOSE: Any = read_yaml(ROOT / "docker-compose.kafka.yml")
 SERVICES: dict[str, Any] = COMPOSE["services"]
 NEW = [name for name in SERVICES if name not in BELOW]
+DOCKERFILE = (DEPLOY / "compose" / "connect.Dockerfile").read_text()
 KUBERNETES = DEPLOY / "kubernetes"
 KAFKA = KUBERNETES / "components" / "kafka"
 BUILT = build(KUBERNETES / "overlays" / "kafka")
 CONFIG = next(resource["data"] for resource in BUILT if resource["kind"] == "ConfigMap")
+UNIT = DEPLOY / "systemd" / "kafka" / "outbox-connect.service"
 
 
 @pytest.mark.parametrize("name", NEW)
@@ -33,6 +36,21 @@ def test_a_service_is_pinned_checked_and_open_on_loopback_only(name: str) -> Non
         assert (ROOT / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
 
 
+@pytest.mark.parametrize("name", ["projector", "console"])
+def test_what_reads_from_kafka_sets_names_that_there_are(name: str) -> None:
+    given = SERVICES[name]["environment"]
+    assert set(given) <= set(known_names())
+    assert (given["OUTBOX_SOURCE"], given["KAFKA_TOPIC"]) == ("kafka", TOPIC)
+    port = given["KAFKA_BOOTSTRAP_SERVERS"].removeprefix("kafka")
+    assert f"CONTAINERS://{port}" in SERVICES["kafka"]["environment"]["KAFKA_LISTENERS"]
+
+
+def test_producers_write_to_the_log_that_debezium_may_read() -> None:
+    assert SERVICES["migrate"]["command"] == ["migrate", "--log"]
+    assert "wal_level=logical" in SERVICES["db"]["command"]
+    assert set(BELOW["db"]["command"]) <= set(SERVICES["db"]["command"])
+
+
 def test_the_connectors_file_is_what_the_program_prints() -> None:
     plan = ConnectorPlan("db", 5432, "wordloom_dev", "outbox_connector", "outbox_log", replication=1)
     assert (DEPLOY / "compose" / "outbox-log.properties").read_text() == properties(plan)
@@ -41,6 +59,15 @@ def test_the_connectors_file_is_what_the_program_prints() -> None:
     assert {f"--topic={TOPIC}", f"--config=max.message.bytes={LARGEST_RECORD_BYTES}"} <= set(
         SERVICES["topic"]["command"]
     )
+
+
+def test_containers_have_the_versions_that_are_tested() -> None:
+    version = KAFKA_VERSION
+    assert {SERVICES[name]["image"] for name in ("kafka", "topic")} == {f"apache/kafka:{version}"}
+    assert f"ARG KAFKA={version}\n" in DOCKERFILE
+    assert "FROM apache/kafka:${KAFKA}\n" in DOCKERFILE
+    assert "maven-dependency-plugin:2.10:copy" in DOCKERFILE, "later ones need the archive's parent from the mirror"
+    assert f"ARG VERSION={DEBEZIUM.version}\nARG SHA256={DEBEZIUM.artifacts[0].sha256}\n" in DOCKERFILE
 
 
 # Kubernetes
@@ -91,3 +118,6 @@ def test_keda_asks_for_the_group_and_topic_that_the_pods_read_as_a_user_of_its_o
     assert {each["key"] for each in refs} == set(secret["stringData"])
     others = [each["stringData"]["kafka_password"] for each in read_all_yaml(KAFKA / "secret.example.yaml")]
     assert secret["stringData"]["kafka_password"] not in others
+
+
+# systemd

@@ -15,6 +15,8 @@ FOLDERS = ["base", "migrate", "overlays/dev", "overlays/production"]
 CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject", "TriggerAuthentication"}
 VERSIONS = ["1.30", "1.33"]
 SECRETS = read_all_yaml(KUBERNETES / "secret.example.yaml")
+PAGE = (KUBERNETES / "README.md").read_text()
+BLOCK = PAGE.partition("```sh kubectl\n")[2].partition("```")[0]
 SECRET_KEYS = {key for secret in SECRETS for key in secret["stringData"]}
 BUILT = [(folder, resource) for folder in FOLDERS for resource in build(KUBERNETES / folder)]
 KAFKA = [("overlays/kafka", resource) for resource in build(KUBERNETES / "overlays" / "kafka")]
@@ -44,6 +46,13 @@ def test_the_secret_examples_are_valid_and_in_no_kustomization() -> None:
     for secret in SECRETS:
         kubernetes_validate.validate(secret, VERSIONS[-1], strict=True)
     assert not [resource for _, resource in BUILT if resource["kind"] == "Secret"]
+
+
+def test_no_address_ends_with_a_newline_and_the_page_says_how_to_write_one_without() -> None:
+    """Ours is ignored; KEDA takes it for a part of the address."""
+    addresses = [secret["stringData"]["database_url"] for secret in SECRETS]
+    assert addresses == [address.strip() for address in addresses]
+    assert "`printf %s ... > migrate/database_url`" in PAGE
 
 
 @pytest.mark.parametrize(("folder", "resource"), PODS, ids=named)
@@ -87,3 +96,26 @@ def test_containers_set_only_names_that_there_are_and_no_secret(folder: str, res
         assert {Path(path).name for path in files} <= SECRET_KEYS
         assert {str(Path(path).parent) for path in files} == {"/run/secrets/outbox"}
         assert not {"DATABASE_URL", "ELASTIC_API_KEY", "ELASTIC_PASSWORD"} & {*given, *shared}
+
+
+@pytest.mark.parametrize("folder", FOLDERS[2:])
+def test_projectors_are_scraped_from_outside_and_pause_in_an_outage(folder: str) -> None:
+    [container] = containers(of(folder, "Deployment", "outbox-projector"))
+    given = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert given["OUTBOX_METRICS_HOST"] == "0.0.0.0"
+    assert of(folder, "ConfigMap")["data"]["OUTBOX_OUTAGE_POLICY"] == "pause"
+    lines = (KUBERNETES / "base" / "configmap.yaml").read_text().splitlines()
+    assert lines[lines.index("  OUTBOX_OUTAGE_POLICY: pause") - 1].strip().startswith("#")
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_autoscaling_owns_the_replicas_and_keeps_one() -> None:
+    deployment = of("overlays/production", "Deployment", "outbox-projector")
+    scaled = of("overlays/production", "ScaledObject")["spec"]
+    assert "replicas" not in deployment["spec"]
+    assert scaled["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert (scaled["minReplicaCount"], scaled["triggers"][0]["type"]) == (1, "postgresql")
+    reference = scaled["triggers"][0]["authenticationRef"]["name"]
+    secret = of("overlays/production", "TriggerAuthentication", reference)["spec"]["secretTargetRef"][0]
+    assert (secret["name"], secret["key"]) == ("outbox-scaler", "database_url")

@@ -33,6 +33,7 @@ PART_OF_UNIT = {
     "outbox-console.service": "console",
     "outbox-prune.service": "operator",
 }
+SUPERVISOR = {name: dict(told) for name, told in unit_file(DEPLOY / "supervisor" / "outbox.conf").items()}
 
 
 def role_in(url: str) -> str:
@@ -65,6 +66,15 @@ def test_a_pod_mounts_its_own_secret_and_uses_all_that_is_in_it(resource: Resour
     given = {**shared, **{v["name"]: v.get("value", "") for v in container.get("env", [])}}
     used = {Path(value).name for value in given.values() if value.startswith("/run/secrets/outbox/")}
     assert used == set(SECRETS[mounted[0]]["stringData"])
+
+
+@pytest.mark.parametrize("resource", PODS, ids=part_of)
+def test_a_changed_secret_reaches_the_running_pod(resource: Resource) -> None:
+    """Kubernetes never updates a file that is mounted by subPath, nor an environment variable."""
+    [container] = containers(resource)
+    assert not [mount for mount in container["volumeMounts"] if "subPath" in mount]
+    assert "secretKeyRef" not in str(container)
+    assert "secretRef" not in str(container)
 
 
 def test_a_key_that_kubernetes_swaps_is_used_from_the_next_request_on(tmp_path: Path) -> None:
@@ -111,6 +121,16 @@ def test_what_rotates_is_read_in_place_and_not_as_a_credential(name: str) -> Non
     assert all(value.startswith("/etc/outbox/") for value in rotating.values())
     groups = [value for key, value in UNITS[name] if key == "SupplementaryGroups"]
     assert groups == ([f"outbox-{PART_OF_UNIT[name]}-secrets"] if rotating else [])
+
+
+@pytest.mark.parametrize("name", SUPERVISOR)
+def test_a_supervised_program_runs_as_its_own_user_with_its_own_files(name: str) -> None:
+    told = SUPERVISOR[name]
+    part = "console" if told["command"].endswith(" console") else "projector"
+    assert told["user"] == f"outbox-{part}"
+    given = dict(pair.split("=", 1) for pair in told["environment"].split(","))
+    files = [value.strip('"') for key, value in given.items() if key.endswith("_FILE")]
+    assert {str(Path(file).parent) for file in files} == {f"/etc/outbox/{part}"}
 
 
 # Compose

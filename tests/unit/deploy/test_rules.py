@@ -1,7 +1,12 @@
 """The shipped rules: every alert is complete, tested both ways, and uses existing metrics."""
 
+import json
 import re
 import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +47,30 @@ def test_every_alert_has_severity_summary_description_and_a_runbook_page(alert: 
     assert (RUNBOOKS / f"{alert['alert']}.md").is_file()
     # There is no address for all sites: deploy/runbook_urls.py adds the site's own.
     assert "runbook_url" not in alert["annotations"]
+
+
+def test_the_sites_address_reaches_every_alert_and_panel_and_can_be_changed(tmp_path: Path) -> None:
+    for folder in ("deploy/prometheus", "deploy/kubernetes/components/monitoring", "grafana/dashboards"):
+        shutil.copytree(DEPLOY.parent / folder, tmp_path / folder)
+    shutil.copy(DEPLOY / "runbook_urls.py", tmp_path / "deploy")
+    for base in ("https://old.internal/", "https://wiki.internal/outbox"):
+        subprocess.run([sys.executable, tmp_path / "deploy" / "runbook_urls.py", base], check=True)
+    pages = [f"https://wiki.internal/outbox/{alert['alert']}.md" for alert in alerts()]
+    plain = read_yaml(tmp_path / "deploy" / "prometheus" / "rules" / "alerts.yml")["groups"]
+    assert [rule["annotations"]["runbook_url"] for group in plain for rule in group["rules"]] == pages
+    twin = (tmp_path / "deploy" / "kubernetes" / "components" / "monitoring" / "prometheusrule.yaml").read_text()
+    assert [line.split()[1] for line in twin.splitlines() if "runbook_url" in line] == pages
+    boards = [json.loads(path.read_text()) for path in (tmp_path / "grafana" / "dashboards").glob("*.json")]
+    named = [panel for board in boards for panel in board["panels"] if "Runbook: " in panel.get("description", "")]
+    assert len(named) > 20
+    for panel in named:
+        page = panel["description"].rpartition("/")[2]
+        assert [link["url"] for link in panel["links"]] == [f"https://wiki.internal/outbox/{page}"]
+
+
+def test_every_runbook_page_belongs_to_an_alert() -> None:
+    pages = {page.stem for page in RUNBOOKS.glob("Outbox*.md")}
+    assert pages == {alert["alert"] for alert in alerts()}
 
 
 @pytest.mark.parametrize("rule", rules(), ids=named)

@@ -12,6 +12,8 @@ from tests.fixtures.deployment import DEPLOY, settings_in, shutdown_grace_second
 SYSTEMD = DEPLOY / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
 SUPERVISOR = unit_file(DEPLOY / "supervisor" / "outbox.conf")
+README = (DEPLOY / "README.md").read_text()
+INSTALLING = README.partition("```sh systemd\n")[2].partition("```")[0]
 STOP_SECONDS = shutdown_grace_seconds() + 10
 GRACE = str(shutdown_grace_seconds())
 
@@ -38,6 +40,11 @@ def test_secrets_are_credentials_and_in_no_environment(unit: Path) -> None:
         name for name in given if name.endswith("_FILE")
     }
     assert not {"DATABASE_URL", "ELASTIC_API_KEY", "ELASTIC_PASSWORD"} & set(given)
+
+
+@pytest.mark.parametrize("unit", [*UNITS, *SYSTEMD.glob("*.d/*.conf")], ids=lambda unit: unit.name)
+def test_units_set_only_names_that_there_are(unit: Path) -> None:
+    assert set(settings_in(unit_file(unit)["Service"])) <= set(known_names())
 
 
 def test_the_projector_speaks_notify_is_watched_and_pauses_in_an_outage_with_the_reason_beside_it() -> None:
@@ -67,6 +74,19 @@ def test_what_is_started_is_a_command_with_options_that_there_are(command: str) 
     assert all(option in told.output for option in options if option.startswith("--"))
 
 
-@pytest.mark.parametrize("unit", [*UNITS, *SYSTEMD.glob("*.d/*.conf")], ids=lambda unit: unit.name)
-def test_units_set_only_names_that_there_are(unit: Path) -> None:
-    assert set(settings_in(unit_file(unit)["Service"])) <= set(known_names())
+@pytest.mark.parametrize("program", SUPERVISOR)
+def test_supervisor_programs_stop_in_time_as_a_group_and_start_again(program: str) -> None:
+    told = dict(SUPERVISOR[program])
+    assert told["stopwaitsecs"] == str(STOP_SECONDS)
+    assert (told["stopasgroup"], told["killasgroup"], told["autorestart"]) == ("true", "true", "true")
+    assert int(told["numprocs"]) >= 1
+    assert ("%(process_num)d" in told["process_name"]) == (int(told["numprocs"]) > 1)
+
+
+@pytest.mark.parametrize("program", SUPERVISOR)
+def test_supervisor_programs_set_only_names_that_there_are(program: str) -> None:
+    told = dict(SUPERVISOR[program])
+    given = dict(pair.split("=", 1) for pair in told["environment"].split(","))
+    assert set(given) <= set(known_names())
+    assert given["OUTBOX_SHUTDOWN_GRACE_SECONDS"] == f'"{GRACE}"'
+    assert given.get("OUTBOX_OUTAGE_POLICY") == ('"pause"' if told["command"].endswith(" run") else None)
