@@ -6,7 +6,8 @@ import pytest
 
 from outbox import __version__
 from tests.fixtures.deployment import read_yaml
-from tests.fixtures.helm import CHART, KUBERNETES, NAMESPACES, by_name
+from tests.fixtures.embedded import cannot_show
+from tests.fixtures.helm import CHART, KUBERNETES, NAMESPACES, by_name, expected, helm_program, rendered
 from tests.fixtures.kustomize import build, containers
 
 BASE = by_name(build(KUBERNETES / "base"))
@@ -46,3 +47,12 @@ def test_the_values_say_what_the_overlay_patches(overlay: str) -> None:
     }
     kinds["kafka-autoscaling"] = kinds["autoscaling"]
     assert added == {kind for component in values["components"] for kind in kinds[component]}
+
+
+@pytest.mark.release("needs helm; scripts/deployed kubernetes builds it and asks the same")
+@pytest.mark.parametrize("overlay", NAMESPACES)
+def test_helm_renders_what_the_overlay_has(overlay: str) -> None:
+    helm = helm_program()
+    if helm is None:
+        cannot_show("helm is not on the PATH; scripts/deployed kubernetes builds it and compares the same")
+    assert by_name(rendered(helm, overlay)) == by_name(expected(overlay))
